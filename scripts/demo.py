@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))  # for `examples`, which is not in the package
 
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from examples.flights.events import generate
 from examples.flights.oracle import compare
 
@@ -98,30 +98,30 @@ def prepare() -> None:
     )
 
 
-def _questions(layouts: Mapping[str, FlowLayout]) -> list[Question]:
+def _questions(layouts: Mapping[str, FlowHome]) -> list[Question]:
     flights = layouts["flights"]
     return [
         (
             "Busiest airports",
-            flights.table,
+            flights.tables.target.path,
             "select origin as airport, count(*) as flights, round(avg(dep_delay), 1) as mean_delay_min "
             "from t group by origin order by flights desc",
         ),
         (
             "Worst hours (table departures_hourly, a window over flights)",
-            layouts["departures_hourly"].table,
+            layouts["departures_hourly"].tables.target.path,
             "select window_start as hour_utc, origin as airport, flights, airlines, worst as worst_delay_min, "
             "round(delay / 60.0, 1) as delay_hours from t order by delay desc nulls last, window_start limit 5",
         ),
         (
             "Worst months of an airline (table carrier_month, a query per month and airline; 20 flights or more)",
-            layouts["carrier_month"].table,
+            layouts["carrier_month"].tables.target.path,
             "select flight_month as month, carrier, flights, cancelled, round(mean_delay, 1) as mean_delay_min, "
             "worst as worst_flight from t where flights >= 20 order by mean_delay desc nulls last, month limit 5",
         ),
         (
             "Quarantined, by reason",
-            flights.quarantine,
+            flights.tables.quarantine.path,
             "select reason, count(*) as rows, min(raw) as example from t group by reason order by rows desc, reason",
         ),
     ]

@@ -22,7 +22,7 @@ from demo_sinks import alerts, events
 
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from examples.user_events.events import COUNT, TOPIC, send
 from examples.user_events.oracle import compare
 
@@ -80,17 +80,17 @@ def show_lag(run: DemoRun, when: str) -> None:
     )
 
 
-def _questions(layout: FlowLayout) -> list[Question]:
+def _questions(layout: FlowHome) -> list[Question]:
     return [
         (
             "What users did",
-            layout.table,
+            layout.tables.target.path,
             "select event, count(*) as events, count(distinct user_id) as users, sum(amount) as amount "
             "from t group by event order by events desc, event",
         ),
         (
             "Quarantined, by reason; each with partition and offset of one",
-            layout.quarantine,
+            layout.tables.quarantine.path,
             "select reason, coalesce(field, '') as column, count(*) as records, "
             "min(concat(origin.unit, ' at ', cast(origin.position as varchar))) as one_of_them "
             "from t group by reason, field order by records desc, reason, field",

@@ -26,7 +26,7 @@ from draindown.spec.loader import load
 from draindown.spec.project import rooted, suite
 
 if TYPE_CHECKING:
-    from draindown.lake.layout import FlowLayout
+    from draindown.lake.home import FlowHome
     from draindown.spec.models import PipelineSpec
 
 ROOT = airflow_local.ROOT
@@ -75,7 +75,7 @@ class DemoRun:
         )
         return [_request(spec, flow) for flow in spec.graph.order]
 
-    def layouts(self) -> dict[str, FlowLayout]:
+    def layouts(self) -> dict[str, FlowHome]:
         """Return where each flow's tables lie, by the flow's name."""
         return {request.flow: request.layout for request in self.requests()}
 
@@ -109,9 +109,8 @@ class DemoRun:
         return self.log.with_suffix(".proven")
 
     def _versions(self) -> str:
-        from draindown.lake.table_log import TableLog
 
-        logs = {flow: TableLog(layout.table) for flow, layout in self.layouts().items()}
+        logs = {flow: layout.tables.target for flow, layout in self.layouts().items()}
         return json.dumps(
             {flow: [log.id, log.version] if log.exists else None for flow, log in logs.items()}
         )

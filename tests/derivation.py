@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from draindown.base.findings import Finding
 from draindown.base.progress import StepHook, ignore_step
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
@@ -88,7 +88,7 @@ class Derivation:
         )
         declared = self.spec.declared("d")
         assert isinstance(declared, DerivedFlow)
-        self.flow, self.path = declared, self.spec.layout("source").table
+        self.flow, self.path = declared, self.spec.layout("source").tables.target.path
 
     def copied(self, home: Path) -> Derivation:
         """Return the same flow in another directory, with its tables as they are now."""
@@ -99,7 +99,7 @@ class Derivation:
         return other
 
     @property
-    def layout(self) -> FlowLayout:
+    def layout(self) -> FlowHome:
         return self.spec.layout("d")
 
     @property
@@ -185,7 +185,10 @@ class Derivation:
     def table(self) -> list[tuple[Any, ...]]:
         """The rows of the table, without draindown's own columns."""
         return _rows(
-            self.spark, self.spark.read.format("delta").load(self.layout.table).drop("_changed_at")
+            self.spark,
+            self.spark.read.format("delta")
+            .load(self.layout.tables.target.path)
+            .drop("_changed_at"),
         )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import inputs
@@ -82,9 +82,11 @@ def request(root: Path, *, keyed: bool = True, **more: Any) -> Request:
     return about(root, flow, **more)
 
 
-def table_of(layout: FlowLayout, name: str) -> str:
+def table_of(layout: FlowHome, name: str) -> str:
     """The path of one of a flow's tables in its first generation."""
-    return layout.intake_of(1) if name == "intake" else str(getattr(layout, name))
+    if name == "intake":
+        return layout.tables.intake(1).path
+    return layout.tables.memory("target" if name == "table" else name).path
 
 
 def rows_read(patch: pytest.MonkeyPatch) -> list[int]:
@@ -122,7 +124,7 @@ def drained(root: Path, *, keyed: bool = True) -> Request:
     for number in (0, 1):
         (root / "in" / f"{number}.json").write_text(json.dumps({"id": str(number), "n": 1}) + "\n")
     take_in(asked, heap_bytes=1024**3, now=AT)
-    write_deltalake(asked.layout.table, _rows().slice(0, 0))
+    write_deltalake(asked.layout.tables.target.path, _rows().slice(0, 0))
     for number in (0, 1):
         commit(asked, number)
     checkpoint(asked, 1, offsets=2, commits=2)
@@ -148,10 +150,10 @@ def commit(
         app_transactions=[Transaction(app_id(layout, generation, "rows"), batch)],
     )
     rows = _rows(batch).slice(0, None if row.inserted else 0)
-    write_deltalake(layout.table, rows, mode="append", commit_properties=known)
-    count_as_spark(layout.table)
+    write_deltalake(layout.tables.target.path, rows, mode="append", commit_properties=known)
+    count_as_spark(layout.tables.target.path)
     if recorded:
-        ledger_table.record(layout, [replace(row, table_version=TableLog(layout.table).version)])
+        ledger_table.record(layout, [replace(row, table_version=layout.tables.target.version)])
 
 
 def count_as_spark(path: str) -> None:
@@ -175,7 +177,7 @@ def checkpoint(asked: Request, generation: int, *, offsets: int, commits: int) -
     (home / "metadata").write_text('{"id":"x"}')
     for batch in range(offsets):
         end = {
-            "reservoirId": TableLog(asked.layout.intake_of(1)).id,
+            "reservoirId": asked.layout.tables.intake(1).id,
             "reservoirVersion": batch + 2,
             "index": -1,
         }
@@ -217,27 +219,27 @@ def require(path: str, feature: str, *, of_readers: bool) -> None:
 
 def restore(asked: Request, version: int) -> None:
     """What RESTORE TABLE does."""
-    DeltaTable(asked.layout.table).restore(version)
+    DeltaTable(asked.layout.tables.target.path).restore(version)
 
 
 def clean_log(asked: Request, since: int | None = None) -> None:
     """Do what Delta does once commits are old: only those from a version on stay; by default one
     that wrote nothing.
     """
-    table = DeltaTable(asked.layout.table)
+    table = DeltaTable(asked.layout.tables.target.path)
     table.alter.set_table_properties({"x.y": "z"}, raise_if_not_exists=False)
     table.create_checkpoint()
     oldest = table.version() if since is None else since
     if since is not None:
-        DeltaTable(asked.layout.table, version=since).create_checkpoint()
-    for log in Path(asked.layout.table, "_delta_log").glob("*.json"):
+        DeltaTable(asked.layout.tables.target.path, version=since).create_checkpoint()
+    for log in Path(asked.layout.tables.target.path, "_delta_log").glob("*.json"):
         if int(log.stem) < oldest:
             log.unlink()
 
 
 def foreign(asked: Request) -> None:
     """Somebody's own write to the target."""
-    write_deltalake(asked.layout.table, _rows(9), mode="append")
+    write_deltalake(asked.layout.tables.target.path, _rows(9), mode="append")
 
 
 def _rows(number: int = 0) -> pa.Table:

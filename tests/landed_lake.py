@@ -16,8 +16,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.flow import quarantine
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.lake.transactions import app_id
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
@@ -102,7 +101,7 @@ class LandedLake:
         path.write_text(json.dumps(self.document))
 
     @property
-    def layout(self) -> FlowLayout:
+    def layout(self) -> FlowHome:
         return self.spec.layout("f")
 
     @property
@@ -166,7 +165,7 @@ class LandedLake:
         refused = {"quarantine_id": f"withdrawn {key}", "raw": json.dumps(kept), "kind": "gate"}
         refused |= {"reason": f"gate:{expectation}"}
         refused |= {
-            "origin": {"unit": layout.table, "position": 1},
+            "origin": {"unit": layout.tables.target.path, "position": 1},
             "generation": 1,
             "batch": 0,
             "refused_at": stamp,
@@ -175,7 +174,7 @@ class LandedLake:
             app_transactions=[Transaction(app_id(layout, 1, "quarantine", "gate"), 0)]
         )
         table = pa.Table.from_pylist([refused], schema=REFUSED)
-        write_deltalake(layout.quarantine, table, mode="append", commit_properties=by)
+        write_deltalake(layout.tables.quarantine.path, table, mode="append", commit_properties=by)
         told = BatchRow(
             *("p", "f", 1, 0), run_id="gate", kind="gate", records=1, deleted=1, changed_at=stamp
         )
@@ -204,9 +203,9 @@ class LandedLake:
         )
         rows = [_timed({**one, "_arrived_at": AT}) for one in self.rows.values()]
         table = pa.Table.from_pylist(rows, schema=_SCHEMA)
-        write_deltalake(layout.table, table, mode="overwrite", commit_properties=known)
-        count_as_spark(layout.table)
-        ledger_table.record(layout, [replace(row, table_version=TableLog(layout.table).version)])
+        write_deltalake(layout.tables.target.path, table, mode="overwrite", commit_properties=known)
+        count_as_spark(layout.tables.target.path)
+        ledger_table.record(layout, [replace(row, table_version=layout.tables.target.version)])
 
     def _read(self, path: Path) -> list[Told]:
         found = []
@@ -263,7 +262,9 @@ class LandedLake:
             ]
             told = [one | {"_kind": "source", "_changed_at": stamp} for one in held]
             write_deltalake(
-                layout.tombstones, pa.Table.from_pylist(told, schema=_TOMBSTONES), mode="append"
+                layout.tables.tombstones.path,
+                pa.Table.from_pylist(told, schema=_TOMBSTONES),
+                mode="append",
             )
         self._overwrite(row)
 
@@ -294,7 +295,9 @@ class LandedLake:
                 }
             )
         write_deltalake(
-            self.layout.quarantine, pa.Table.from_pylist(rows, schema=REFUSED), mode="append"
+            self.layout.tables.quarantine.path,
+            pa.Table.from_pylist(rows, schema=REFUSED),
+            mode="append",
         )
 
 

@@ -18,7 +18,7 @@ from draindown.base.clock import now
 from draindown.base.exits import Exit
 from draindown.base.progress import StepHook
 from draindown.flow import drain_part, generations, schema_drift
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
@@ -93,7 +93,7 @@ class Landing:
         return other
 
     @property
-    def layout(self) -> FlowLayout:
+    def layout(self) -> FlowHome:
         return self.spec.layout("f")
 
     def request(self, run_id: str = "r", **more: Any) -> Request:
@@ -211,7 +211,7 @@ class Landing:
             path.unlink(missing_ok=path.parent.name == "offsets")
 
     def rows(self, columns: str = "*", *, where: str = "true") -> list[dict[str, Any]]:
-        return self.read(self.layout.table, columns, where)
+        return self.read(self.layout.tables.target.path, columns, where)
 
     def refused(self) -> dict[tuple[str, int], dict[str, Any]]:
         """Quarantined rows by file name and position."""
@@ -227,14 +227,15 @@ class Landing:
         }
 
     def tombstones(self) -> list[dict[str, Any]]:
-        return self.read(self.layout.tombstones)
+        return self.read(self.layout.tables.tombstones.path)
 
     def quarantine(self) -> list[dict[str, Any]]:
-        return self.read(self.layout.quarantine)
+        return self.read(self.layout.tables.quarantine.path)
 
     def ledger(self) -> list[dict[str, Any]]:
         return sorted(
-            self.read(self.layout.ledger), key=lambda row: (row["table_version"], row["batch"])
+            self.read(self.layout.tables.ledger.path),
+            key=lambda row: (row["table_version"], row["batch"]),
         )
 
     @staticmethod

@@ -26,7 +26,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.lake.documents import read_json, write_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources import intake, registry
 from draindown.sources.batch_size import Bound
 from draindown.sources.port import Forecast, Look, Progress, Taken
@@ -75,7 +75,7 @@ class Numbers:
     following = None
     bringing_back: Sequence[str] = ("put them back, then try again",)
 
-    def __init__(self, source: NumbersSource, layout: FlowLayout, root: Path, run_id: str) -> None:
+    def __init__(self, source: NumbersSource, layout: FlowHome, root: Path, run_id: str) -> None:
         self.source, self.layout, self.run_id = source, layout, run_id
         self.document = str(root / source.place)
         self._seen: dict[str, list[str]] | None = None
@@ -90,14 +90,14 @@ class Numbers:
             self._seen = lists(self.document)
         return self._seen
 
-    def ends(self, state: FlowLayout, generation: int) -> dict[str, int]:
+    def ends(self, state: FlowHome, generation: int) -> dict[str, int]:
         """How far each list is pinned."""
         found: dict[str, int] = {}
         for one in intake.slices(state, generation):
             found |= {unit.name: unit.until for unit in one.units}
         return found
 
-    def new(self, state: FlowLayout, generation: int) -> dict[str, tuple[int, int]]:
+    def new(self, state: FlowHome, generation: int) -> dict[str, tuple[int, int]]:
         """The range of each list that is in no slice."""
         ends = self.ends(state, generation)
         found = {name: (ends.get(name, 0), len(texts)) for name, texts in self.seen().items()}
@@ -106,7 +106,7 @@ class Numbers:
     def out_of_reach(self) -> tuple[str, str] | None:
         return None
 
-    def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
+    def look(self, state: FlowHome, generation: int, first: int, now: datetime) -> Look:
         waiting, new = intake.waiting(state, generation, first), self.new(state, generation)
         texts = self.seen()
         new_bytes = sum(
@@ -136,7 +136,7 @@ class Numbers:
         intake.create(self.layout, generation, _COLUMNS)
         return NumbersPinning(self, generation, now, progress)
 
-    def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:
+    def refuse_lost(self, state: FlowHome, generation: int, first: int) -> None:
         for name, end in self.ends(state, generation).items():
             if len(self.seen().get(name, ())) < end:
                 raise TerminalError(
@@ -160,7 +160,7 @@ class Numbers:
                 )
         return found
 
-    def open_findings(self, state: FlowLayout) -> list[Finding]:
+    def open_findings(self, state: FlowHome) -> list[Finding]:
         return []
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
@@ -208,7 +208,7 @@ class Numbers:
     def place(self, unit: str) -> str:
         return unit
 
-    def moved(self, state: FlowLayout, now: datetime) -> None:
+    def moved(self, state: FlowHome, now: datetime) -> None:
         pass
 
     def headers(self, units: Collection[str]) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from benchmarks.measure import apart
 from benchmarks.place import Place
 from benchmarks.samples import Row, Sample, contenders, kinds, median, of, ratio
 from benchmarks.work import Asked, Bench, Finding, Work, say
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources.files import catalog
 from draindown.sources.files.inspection import Verified
 from draindown.spec import loader
@@ -79,7 +79,7 @@ def _file(place: Place, number: int) -> Verified:
     )
 
 
-def _drained(layout: FlowLayout, cut: int) -> None:
+def _drained(layout: FlowHome, cut: int) -> None:
     offsets = Path(layout.checkpoint(1), "offsets")
     newest = max(
         (path for path in offsets.iterdir() if path.name.isdigit()), key=lambda path: int(path.name)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 
 _QUERIES = {
     "departures_hourly": """
@@ -86,7 +86,7 @@ def compare_derived(con: duckdb.DuckDBPyConnection, lake: Path, table: str) -> D
     """Compare a derived table with the query over `expected`, which `oracle.expect` made in `con`."""
     con.execute(f"create or replace temp table wanted as {_QUERIES[table]}")
     names = [row[0] for row in con.execute("describe wanted").fetchall()]
-    _load(con, FlowLayout(str(lake), "flights", table, table).table, names)
+    _load(con, FlowHome(str(lake), "flights", table, table).tables.target.path, names)
     same = " and ".join(f"w.{key} is not distinct from h.{key}" for key in _KEYS[table])
     other = " or ".join(_differs(name) for name in names if name not in _KEYS[table])
     keys, rows = f"select distinct {', '.join(_KEYS[table])} from held", "select count(*) from"

@@ -23,7 +23,7 @@ from typing import Any
 
 import duckdb
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from examples.flights.derived import TABLES, DerivedComparison, compare_derived
 
 COLUMNS = (
@@ -173,13 +173,13 @@ def compare(
         rescued: whether the writer keeps unknown fields in `_rescued`.
         derived: whether to compare the tables that the pipeline derives from that of the flights, too.
     """
-    layout = FlowLayout(str(lake), "flights", "flights", "flights")
+    layout = FlowHome(str(lake), "flights", "flights", "flights")
     try:
         with duckdb.connect() as con:
             con.execute("set timezone = 'UTC'; set enable_progress_bar = false")
             lines, blank = expect(con, Path(landing))
-            _read_table(con, layout.table, rescued)
-            _read_quarantine(con, layout.quarantine if quarantine else None)
+            _read_table(con, layout.tables.target.path, rescued)
+            _read_quarantine(con, layout.tables.quarantine.path if quarantine else None)
             found = _compared(con, lines, blank, quarantine, rescued)
             follow = (
                 [compare_derived(con, Path(lake), table) for table in TABLES] if derived else []

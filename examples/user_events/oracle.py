@@ -22,7 +22,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
 from deltalake import DeltaTable, QueryBuilder
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from examples.user_events.events import PARTITIONS, TOPIC
 
 _EVENTS = ("view", "cart", "purchase", "refund")
@@ -62,7 +62,7 @@ class Comparison:
 def compare(lake: str, brokers: str) -> Comparison:
     """Compare the lake of the pipeline user_events with the records of its topic."""
     expected, refused = correct(brokers)
-    layout = FlowLayout(lake, "user_events", "user_events", "user_events")
+    layout = FlowHome(lake, "user_events", "user_events", "user_events")
     differences = (*_of_table(layout, expected), *_of_quarantine(layout, refused))
     return Comparison(
         len(expected), len(refused), dict(sorted(Counter(refused.values()).items())), differences
@@ -160,9 +160,9 @@ def messages(brokers: str, topic: str = TOPIC) -> Iterator[Message]:
         reader.close()
 
 
-def _of_table(layout: FlowLayout, expected: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _of_table(layout: FlowHome, expected: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     seen = Counter[str]()
-    for row in _rows(layout.table, _COLUMNS):
+    for row in _rows(layout.tables.target.path, _COLUMNS):
         seen[row["event_id"]] += 1
         if row != (right := expected.get(row["event_id"])):
             yield f"table: {row} instead of {right}"
@@ -171,9 +171,9 @@ def _of_table(layout: FlowLayout, expected: Mapping[str, Mapping[str, Any]]) -> 
             yield f"table: {event} is there {seen[event]} times"
 
 
-def _of_quarantine(layout: FlowLayout, refused: Mapping[Place, str]) -> Iterator[str]:
+def _of_quarantine(layout: FlowHome, refused: Mapping[Place, str]) -> Iterator[str]:
     found = Counter[tuple[Place, str]]()
-    for row in _rows(layout.quarantine, ("origin", "reason", "field")):
+    for row in _rows(layout.tables.quarantine.path, ("origin", "reason", "field")):
         reason = (
             f"{row['reason']}/{row['field']}"
             if row["reason"] in ("type", "missing")

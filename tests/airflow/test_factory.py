@@ -20,7 +20,7 @@ from airflow.utils.dates import cron_presets
 from draindown.airflow.factory import dags, params
 from draindown.airflow.outcome import StepFailed
 from draindown.airflow.requests import PARAMS
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.runs import starts
 from draindown.spec.schedule import PRESETS
 
@@ -109,7 +109,7 @@ def test_a_broken_file_is_a_red_dag_that_names_file_and_line(bag: DagBag) -> Non
 def test_a_run_of_a_broken_file_leaves_a_report_in_every_flow_that_is_known(
     project: Path, bag: DagBag
 ) -> None:
-    ran = FlowLayout(str(project / "lake"), "broken", "ran_before", "ran_before")
+    ran = FlowHome(str(project / "lake"), "broken", "ran_before", "ran_before")
     Path(ran.home).mkdir(parents=True)
     (task,) = bag.dags["broken"].tasks
     with pytest.raises(StepFailed):

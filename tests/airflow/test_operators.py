@@ -31,7 +31,7 @@ from draindown.airflow.outcome import StepFailed
 from draindown.base.clock import now
 from draindown.drill.process import alive
 from draindown.lake.documents import write_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.planning import plan
 from draindown.runs import report as reports
 from draindown.runs import starts, store
@@ -223,7 +223,7 @@ def test_the_nearest_param_is_named_no_retry_is_made_and_a_report_is_left(
         assert hint in str(caught.value)
     assert calls(told) == []
     for flow in ("first", "second"):
-        left = starts.newest(FlowLayout(str(project / "lake"), "good", flow, flow), "r")
+        left = starts.newest(FlowHome(str(project / "lake"), "good", flow, flow), "r")
         assert {(one.outcome, (one.error or {})["code"]) for one in left} == {
             ("failed", "bad-params")
         }
@@ -376,7 +376,7 @@ def test_the_task_s_log_has_our_words_and_the_driver_log_has_spark_s(
         run.run("first.plan", "first.drain")
     said = "".join(capfd.readouterr())
     request = json.loads((told / "first.drain.argv").read_text())[-1]
-    log = log_of(Request.decode(request), "drain")
+    log = Request.decode(request).tables.at("drain")
     kept = log.read_text()
     assert "the job's own words about first.drain" in said and str(log) in said
     assert "Spark's words" not in said and request not in said and "--conf" not in said
@@ -502,7 +502,7 @@ def test_a_retry_tells_what_an_earlier_try_published(
 ) -> None:
     from draindown.gate import published
 
-    def pointer(layout: FlowLayout) -> published.Published | None:
+    def pointer(layout: FlowHome) -> published.Published | None:
         if not (told / "first.check.argv").exists():  # the plan asks, too
             return None
         of_this_run = Request.decode(json.loads((told / "first.check.argv").read_text())[-1]).run_id

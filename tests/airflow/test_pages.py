@@ -24,8 +24,7 @@ from draindown.base.findings import Finding
 from draindown.flow import at_work, proven
 from draindown.gate.published import Published
 from draindown.lake import documents
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs import store
@@ -42,7 +41,7 @@ def leave_report(project: Path, run_id: str = "manual__1") -> None:
     """One drain of flow `first`, with a finding that would like to be a script."""
     at = now()
     store.write(
-        FlowLayout(str(project / "lake"), "good", "first", "first"),
+        FlowHome(str(project / "lake"), "good", "first", "first"),
         StepReport(
             pipeline="good",
             flow="first",
@@ -65,7 +64,7 @@ def leave_report(project: Path, run_id: str = "manual__1") -> None:
 def test_the_page_shows_flows_runs_and_ledger_and_escapes(project: Path) -> None:
     leave_report(project)
     row = BatchRow("good", "first", 1, 0, "<b>run</b>", records=82, quarantined=41, inserted=41)
-    ledger_table.record(FlowLayout(str(project / "lake"), "good", "first", "first"), [row])
+    ledger_table.record(FlowHome(str(project / "lake"), "good", "first", "first"), [row])
     place = project / "dags" / "pipelines"
     html = pages.render(pages.flows(place, project), pages.broken(place))
     for shown in (
@@ -99,7 +98,7 @@ def test_the_ledger_of_a_derived_table_is_shown_by_its_two_accounts(project: Pat
         absent=1,
     )
     derived = replace(row, form="derive")
-    ledger_table.record(FlowLayout(str(project / "lake"), "good", "first", "first"), [derived])
+    ledger_table.record(FlowHome(str(project / "lake"), "good", "first", "first"), [derived])
     html = pages.render(pages.flows(project / "dags" / "pipelines", project))
     header = html[html.index(">generation<") : html.index("907")]
     for name in (
@@ -136,7 +135,7 @@ def test_a_run_is_called_by_its_own_id(project: Path) -> None:
 
 
 def test_a_flow_that_cannot_be_read_hides_no_other(project: Path) -> None:
-    layout = FlowLayout(str(project / "lake"), "good", "first", "first")
+    layout = FlowHome(str(project / "lake"), "good", "first", "first")
     documents.write_json(f"{layout.published}/0000000001.json", {"no": "pointer"})
     first, second = pages.flows(project / "dags" / "pipelines", project)
     assert "state-damaged" in first.problem
@@ -166,7 +165,7 @@ def test_what_waits_is_what_the_newest_step_saw_that_looked(project: Path) -> No
     def waiting() -> str:
         return next(iter(pages.flows(project / "dags" / "pipelines", project))).waiting
 
-    layout = FlowLayout(str(project / "lake"), "good", "first", "first")
+    layout = FlowHome(str(project / "lake"), "good", "first", "first")
     leave("r1", "plan", plan=PlanPart(backlog=Backlog(units=3, bytes=10), drain=True))
     leave("r1", "drain", outcome="failed", drain=DrainPart(generation=1))
     assert waiting().startswith("3 files")
@@ -179,8 +178,8 @@ def test_what_waits_is_what_the_newest_step_saw_that_looked(project: Path) -> No
 FIRST = ("good", "first", "first")
 
 
-def layout_of(project: Path) -> FlowLayout:
-    return FlowLayout(str(project / "lake"), *FIRST)
+def layout_of(project: Path) -> FlowHome:
+    return FlowHome(str(project / "lake"), *FIRST)
 
 
 def first_of(project: Path) -> pages.FlowView:
@@ -207,8 +206,8 @@ def test_a_pointer_to_another_table_publishes_nothing_and_its_proof_is_not_shown
     project: Path,
 ) -> None:
     layout, at = layout_of(project), now()
-    write_deltalake(layout.table, pa.table({"id": [1]}))
-    table = TableLog(layout.table)
+    write_deltalake(layout.tables.target.path, pa.table({"id": [1]}))
+    table = layout.tables.target
     pointer = Published(version=0, table_id=table.id, changed_at=None, at=at, run_id="r", rows=1)
     proof = {
         "holds": False,

@@ -19,7 +19,6 @@ from draindown.doctor.examination import examine
 from draindown.drill.process import gone
 from draindown.flow import generations
 from draindown.gate import published
-from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.runs.request import Request, Step
 from tests.faults.lakes import Driver
@@ -216,7 +215,7 @@ def found(it: Chain, name: str) -> list[tuple[Any, ...]]:
         db.execute("set timezone = 'UTC'")
         table = (
             QueryBuilder()
-            .register("t", DeltaTable(it.layout(name).table))
+            .register("t", DeltaTable(it.layout(name).tables.target.path))
             .execute("select * from t")
         )
         db.register("t", pa.table(table.read_all()))
@@ -227,7 +226,7 @@ def published_source(it: Chain) -> pa.Table:
     """The rows of the source as its flow published them, read by delta-rs."""
     pointer = published.published(it.layout("flights"))
     assert pointer is not None
-    table = DeltaTable(it.layout("flights").table, version=pointer.version)
+    table = DeltaTable(it.layout("flights").tables.target.path, version=pointer.version)
     return pa.table(
         QueryBuilder()
         .register("t", table)
@@ -239,7 +238,7 @@ def published_source(it: Chain) -> pa.Table:
 def killed(trial: Trial, it: Chain, name: str, gap: str) -> None:
     """Drain a flow, be killed in the gap of its next batch, and prove it."""
     notes, batch = it.home / f"fault-{name}", next_batch(it, name)
-    version = TableLog(it.layout(name).table).version + 1
+    version = it.layout(name).tables.target.version + 1
     request = it.request(name).model_copy(update={"run_id": f"killed {gap}"})
     entry = {
         "request": request.encode(),

@@ -25,7 +25,7 @@ from unittest import mock
 
 from pyspark.sql import SparkSession
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
 from draindown.spark.checks import judge as checks_judge
@@ -56,11 +56,11 @@ class Fault(PlannedFault):
         else:
             super().reached(step)
 
-    def _there(self, layout: FlowLayout) -> Callable[[], bool] | None:
+    def _there(self, layout: FlowHome) -> Callable[[], bool] | None:
         if self._step == "logged":
-            return Path(layout.table, "_delta_log", f"{self._version:020}.json").exists
+            return Path(layout.tables.target.path, "_delta_log", f"{self._version:020}.json").exists
         if self._step == "data" and self._work != "drain":
-            return new_file(Path(layout.table))
+            return new_file(Path(layout.tables.target.path))
         return super()._there(layout)
 
 

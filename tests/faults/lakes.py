@@ -188,7 +188,10 @@ def control(home: Path, drain: Callable[[Landing], object], flow: dict[str, Any]
     keyed = state(landing)
     assert keyed["totals"]["quarantined"] and keyed["tombstones"] and keyed["rows"]
     assert not wrong(landing) and not against_oracle(landing, witness(home))
-    states = whole(landing.layout.table), whole(witness(home).layout.table)
+    states = (
+        whole(landing.layout.tables.target.path),
+        whole(witness(home).layout.tables.target.path),
+    )
     return Control(home, keyed, contents(landing), state(witness(home)), *states, seconds)
 
 
@@ -245,9 +248,9 @@ def read_whole(
     trial: Trial, reader: Reader, landing: Landing, to: Control, *, beside: bool = False
 ) -> None:
     """Hold what a reader saw against the states of the control."""
-    torn = reader.torn(landing.layout.table, to.whole)
+    torn = reader.torn(landing.layout.tables.target.path, to.whole)
     if beside:
-        torn += reader.torn(witness(landing.home).layout.table, to.whole_appended)
+        torn += reader.torn(witness(landing.home).layout.tables.target.path, to.whole_appended)
     for words in torn:
         trial.promise(words, False)
     if not torn:

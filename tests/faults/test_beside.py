@@ -30,12 +30,14 @@ from tests.landing import Landing
 def _hold(trial: Trial, landing: Landing, control: Control) -> None:
     """As `lakes.hold`; commits of OPTIMIZE and VACUUM keep nobody from counting."""
     lakes.hold(trial, landing, control)
-    missing = lost_files(TableLog(landing.layout.table, TableLog(landing.layout.table).version))
+    missing = lost_files(
+        TableLog(landing.layout.tables.target.path, landing.layout.tables.target.version)
+    )
     trial.promise("no file is missed", not missing)
 
 
 def _files(landing: Landing) -> int:
-    return len(list(Path(landing.layout.table).glob("*.parquet")))
+    return len(list(Path(landing.layout.tables.target.path).glob("*.parquet")))
 
 
 @pytest.mark.campaign
@@ -58,10 +60,10 @@ def test_optimize_by_other_hands_beside_a_batch(
 
         def optimize(landing: Landing = landing, trial: Trial = trial) -> None:
             try:
-                spark.sql(f"REORG TABLE delta.`{landing.layout.table}` APPLY (PURGE)")
-                spark.sql(f"OPTIMIZE delta.`{landing.layout.table}`")
+                spark.sql(f"REORG TABLE delta.`{landing.layout.tables.target.path}` APPLY (PURGE)")
+                spark.sql(f"OPTIMIZE delta.`{landing.layout.tables.target.path}`")
                 trial.fired = (
-                    f"OPTIMIZE ended; table at version {TableLog(landing.layout.table).version}"
+                    f"OPTIMIZE ended; table at version {landing.layout.tables.target.version}"
                 )
             except Exception as error:  # noqa: BLE001 - it may lose against the MERGE
                 trial.fired = f"OPTIMIZE lost: {type(error).__name__}"
@@ -76,7 +78,7 @@ def test_optimize_by_other_hands_beside_a_batch(
                 threads.append(threading.Thread(target=optimize))
                 threads[-1].start()
 
-        with Reader(landing.layout.table) as reader:
+        with Reader(landing.layout.tables.target.path) as reader:
             trial.run(landing, spark, reached=beside)
             for thread in threads:
                 thread.join()
@@ -123,21 +125,25 @@ def test_compact_that_is_killed_changes_no_row(
         landing = lakes.lake(tmp_path / f"{place}-{step}")
         landing.drain(spark, max_batches=done)
         before, old = (
-            fingerprint(DeltaTable(landing.layout.table)),
-            DeltaTable(landing.layout.table),
+            fingerprint(DeltaTable(landing.layout.tables.target.path)),
+            DeltaTable(landing.layout.tables.target.path),
         )
         trial = Trial(
             "F12",
             f"after the {place} batch, {step}",
             f"SIGKILL inside OPTIMIZE or REORG, at its {step}",
         )
-        with Reader(landing.layout.table) as reader:
-            version = TableLog(landing.layout.table).version
+        with Reader(landing.layout.tables.target.path) as reader:
+            version = landing.layout.tables.target.version
             lakes.killed(trial, landing.home, (step, version), step="compact")
-        trial.promise("no row changed", fingerprint(DeltaTable(landing.layout.table)) == before)
+        trial.promise(
+            "no row changed", fingerprint(DeltaTable(landing.layout.tables.target.path)) == before
+        )
         trial.promise("a reader of the version before goes on", fingerprint(old) == before)
         trial.run(landing, spark, "compact", force=True)
-        trial.promise("no row changed", fingerprint(DeltaTable(landing.layout.table)) == before)
+        trial.promise(
+            "no row changed", fingerprint(DeltaTable(landing.layout.tables.target.path)) == before
+        )
         trial.run(landing, spark)
         lakes.read_whole(trial, reader, landing, control)
         _hold(trial, landing, control)
@@ -149,7 +155,7 @@ def _vacuum_is_due(landing: Landing, spark: SparkSession) -> None:
     """Files that left the table eight days ago."""
     request = landing.request(force=True).model_copy(update={"step": "compact"})
     compact(request, spark)
-    age(landing.layout.table, days=8)
+    age(landing.layout.tables.target.path, days=8)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
 
 
@@ -164,14 +170,14 @@ def test_vacuum_that_is_killed_is_missed_by_nobody(
         landing.drain(spark, max_batches=done)
         _vacuum_is_due(landing, spark)
         open_before, before = (
-            DeltaTable(landing.layout.table),
-            fingerprint(DeltaTable(landing.layout.table)),
+            DeltaTable(landing.layout.tables.target.path),
+            fingerprint(DeltaTable(landing.layout.tables.target.path)),
         )
-        files, version = _files(landing), TableLog(landing.layout.table).version
+        files, version = _files(landing), landing.layout.tables.target.version
         trial = Trial(
             "F13", f"after the {place} batch", "SIGKILL when VACUUM has begun; a reader beside it"
         )
-        with Reader(landing.layout.table) as reader:
+        with Reader(landing.layout.tables.target.path) as reader:
             lakes.killed(trial, landing.home, ("logged", version), step="compact")
         log = _operations(landing)
         trial.promise(
@@ -190,6 +196,6 @@ def test_vacuum_that_is_killed_is_missed_by_nobody(
 
 
 def _operations(landing: Landing) -> list[Any]:
-    files = sorted(Path(landing.layout.table, "_delta_log").glob("*.json"))
+    files = sorted(Path(landing.layout.tables.target.path, "_delta_log").glob("*.json"))
     lines = (json.loads(line) for file in files for line in file.read_text().splitlines())
     return [line["commitInfo"].get("operation") for line in lines if "commitInfo" in line]

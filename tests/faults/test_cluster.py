@@ -21,7 +21,6 @@ import yaml
 
 from draindown.audit.recount import audit
 from draindown.base.exits import Exit
-from draindown.lake.table_log import TableLog
 from draindown.spec.models import PipelineSpec
 from scripts.spark_cluster import SparkCluster, blind_to
 from tests.faults import deployment
@@ -176,11 +175,11 @@ class Project:
         """
         exit_code, card = self.run(master, **environ)
         error = error_of(card)
-        assert not TableLog(self.spec.layout("keyed").table).exists, error
+        assert not self.spec.layout("keyed").tables.target.exists, error
         return exit_code, error["code"], error
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        return TableLog(self.spec.layout(table).table).rows("select * from t")
+        return self.spec.layout(table).tables.target.rows("select * from t")
 
     def hold(self, delivered: list[dict[str, Any]]) -> None:
         """Compare the tables with a fold in plain Python. Audit what records land in, whose ledger
@@ -197,7 +196,7 @@ class Project:
             )
             found = audit(self.spec, name, root=self.home)
             assert found.residues == [] and found.unlooked == [], name
-            ledger = TableLog(self.spec.layout(name).ledger).rows("select sum(records) as n from t")
+            ledger = self.spec.layout(name).tables.ledger.rows("select sum(records) as n from t")
             assert ledger == [{"n": len(delivered)}], name
         if "hourly" in self.spec.flows:
             hours: dict[int, list[int]] = {}
@@ -345,7 +344,7 @@ def test_a_driver_that_is_killed_within_a_batch_leaves_nothing_of_it_and_the_nex
 ) -> None:
     project, delivered, driver = _at_gate(tmp_path, cluster)
     killed(driver)
-    assert not TableLog(project.spec.layout("keyed").table).exists
+    assert not project.spec.layout("keyed").tables.target.exists
     _goes_on(project, project.start(cluster.address), delivered)
 
 

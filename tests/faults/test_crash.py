@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown.lake.table_log import TableLog
 from tests.faults import lakes
 from tests.faults.lakes import Control, Driver
 from tests.faults.reader import Reader
@@ -46,7 +45,7 @@ def _watched(homes: list[Path]) -> Reader:
     landings = [
         flow for home in homes for flow in (Landing(home, **lakes.FLOW), lakes.witness(home))
     ]
-    return Reader(*[landing.layout.table for landing in landings])
+    return Reader(*[landing.layout.tables.target.path for landing in landings])
 
 
 def _recover(
@@ -74,7 +73,7 @@ def _struck_again_and_again(home: Path, step: str) -> list[Trial]:
         lakes.killed(trial, home, (step, batch), beside=True)
         if step == "data":
             # version 0 only made the table
-            version = TableLog(Landing(home, **lakes.FLOW).layout.table).version
+            version = Landing(home, **lakes.FLOW).layout.tables.target.version
             assert version == batch, "the commit came before the kill"
             trial.fired += f"; the table is still at version {version}"
     return trials
@@ -169,12 +168,12 @@ def test_replay_of_a_batch_that_is_done_changes_nothing(
         for flow in (landing, beside):
             flow.drain(spark, max_batches=done)
             flow.forget_last_batch()
-        version = TableLog(landing.layout.table).version
+        version = landing.layout.tables.target.version
         trial.fired = f"commits/{done - 1} is gone, the table has batch {done - 1}"
         trial.ran(0)
         trial.run(landing, spark, max_batches=1)
         trial.promise(
-            "the repeated batch is a no-op", TableLog(landing.layout.table).version == version
+            "the repeated batch is a no-op", landing.layout.tables.target.version == version
         )
         trial.run(landing, spark)
         beside.drain(spark)
@@ -199,7 +198,7 @@ def test_answer_that_is_lost_is_no_second_write(
         def lost(
             step: str, version: int = batch + 1, landing: Landing = landing, trial: Trial = trial
         ) -> None:
-            if step == "merged" and TableLog(landing.layout.table).version == version:
+            if step == "merged" and landing.layout.tables.target.version == version:
                 trial.fired = f"version {version} is there, its writer got an exception"
                 raise ConnectionResetError("the answer is lost")
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown.lake.table_log import TableLog
 from tests.faults import lakes
 from tests.faults.lakes import Control
 from tests.faults.trial import Trial, conclude
@@ -55,20 +54,20 @@ def test_lost_checkpoint_is_refused_and_reset(
 
 
 def _dropped(landing: Landing, spark: SparkSession) -> None:
-    shutil.rmtree(landing.layout.table)
+    shutil.rmtree(landing.layout.tables.target.path)
 
 
 def _recreated(landing: Landing, spark: SparkSession) -> None:
-    empty = spark.read.format("delta").load(landing.layout.table).where("false")
+    empty = spark.read.format("delta").load(landing.layout.tables.target.path).where("false")
     columns = empty.schema
-    shutil.rmtree(landing.layout.table)
+    shutil.rmtree(landing.layout.tables.target.path)
     _forget(spark)
-    spark.createDataFrame([], columns).write.format("delta").save(landing.layout.table)
+    spark.createDataFrame([], columns).write.format("delta").save(landing.layout.tables.target.path)
 
 
 def _restored(landing: Landing, spark: SparkSession) -> None:
-    to = TableLog(landing.layout.table).version - 1
-    spark.sql(f"RESTORE TABLE delta.`{landing.layout.table}` TO VERSION AS OF {to}")
+    to = landing.layout.tables.target.version - 1
+    spark.sql(f"RESTORE TABLE delta.`{landing.layout.tables.target.path}` TO VERSION AS OF {to}")
 
 
 @pytest.mark.campaign
@@ -90,9 +89,9 @@ def test_another_table_is_refused_and_reset(
             "rm -r, CREATE, RESTORE",
         )
         damage(landing, spark)
-        there = TableLog(landing.layout.table).exists
+        there = landing.layout.tables.target.exists
         trial.fired = (
-            f"the table is at version {TableLog(landing.layout.table).version}"
+            f"the table is at version {landing.layout.tables.target.version}"
             if there
             else "it is gone"
         )
@@ -146,7 +145,7 @@ def _stale_temporary(path: Path) -> str:
 
 
 def _last_checkpoint(landing: Landing) -> str:
-    path = Path(landing.layout.table, "_delta_log", "_last_checkpoint")
+    path = Path(landing.layout.tables.target.path, "_delta_log", "_last_checkpoint")
     path.write_text('{"version": 9999, "si')
     return "_last_checkpoint is torn"
 
@@ -163,17 +162,21 @@ DAMAGES: dict[str, Callable[[Landing], str]] = {
     "wrong checksum": lambda flow: _checksum(_newest(_checkpoint(flow) / "offsets")),
     "stale temporary": lambda flow: _stale_temporary(_newest(_checkpoint(flow) / "commits")),
     "torn _last_checkpoint": _last_checkpoint,
-    "table: newest version empty": lambda flow: _empty(_log(flow.layout.table)),
-    "table: newest version torn": lambda flow: _half(_log(flow.layout.table)),
-    "table: newest version gone": lambda flow: _gone(_log(flow.layout.table)),
-    "intake: newest version empty": lambda flow: _empty(_log(flow.layout.intake_of(1))),
-    "intake: newest version gone": lambda flow: _gone(_log(flow.layout.intake_of(1))),
-    "ledger: newest version empty": lambda flow: _empty(_log(flow.layout.ledger)),
-    "ledger: newest version gone": lambda flow: _gone(_log(flow.layout.ledger)),
-    "quarantine: newest version empty": lambda flow: _empty(_log(flow.layout.quarantine)),
-    "tombstones: newest version empty": lambda flow: _empty(_log(flow.layout.tombstones)),
-    "quarantine: newest version gone": lambda flow: _gone(_log(flow.layout.quarantine)),
-    "tombstones: newest version gone": lambda flow: _gone(_log(flow.layout.tombstones)),
+    "table: newest version empty": lambda flow: _empty(_log(flow.layout.tables.target.path)),
+    "table: newest version torn": lambda flow: _half(_log(flow.layout.tables.target.path)),
+    "table: newest version gone": lambda flow: _gone(_log(flow.layout.tables.target.path)),
+    "intake: newest version empty": lambda flow: _empty(_log(flow.layout.tables.intake(1).path)),
+    "intake: newest version gone": lambda flow: _gone(_log(flow.layout.tables.intake(1).path)),
+    "ledger: newest version empty": lambda flow: _empty(_log(flow.layout.tables.ledger.path)),
+    "ledger: newest version gone": lambda flow: _gone(_log(flow.layout.tables.ledger.path)),
+    "quarantine: newest version empty": lambda flow: _empty(
+        _log(flow.layout.tables.quarantine.path)
+    ),
+    "tombstones: newest version empty": lambda flow: _empty(
+        _log(flow.layout.tables.tombstones.path)
+    ),
+    "quarantine: newest version gone": lambda flow: _gone(_log(flow.layout.tables.quarantine.path)),
+    "tombstones: newest version gone": lambda flow: _gone(_log(flow.layout.tables.tombstones.path)),
     "empty generation": lambda flow: _empty(_named(Path(flow.layout.generation))),
 }
 

@@ -49,7 +49,7 @@ def _rebuilt(history: History) -> str:
 
 def _restored(history: History) -> str:
     """RESTORE by hand; the flow's own reset mends its table, and publishes that."""
-    table = history.it.layout("flights").table
+    table = history.it.layout("flights").tables.target.path
     history.it.spark.sql(f"restore table delta.`{table}` to version as of 1")
     _reset(history)
     return f"version {TableLog(table).version} came after RESTORE"
@@ -57,7 +57,7 @@ def _restored(history: History) -> str:
 
 def _vacuumed(history: History) -> str:
     """VACUUM by hand, which knows no readers and removes the change feed."""
-    it, table = history.it, history.it.layout("flights").table
+    it, table = history.it, history.it.layout("flights").tables.target.path
     before = set(Path(table).rglob("*.parquet"))
     for statement in (
         "set spark.databricks.delta.retentionDurationCheck.enabled = false",
@@ -72,7 +72,7 @@ def _vacuumed(history: History) -> str:
 
 def _recreated(history: History) -> str:
     """The table is gone; its flow's reset makes it anew."""
-    path = Path(history.it.layout("flights").table)
+    path = Path(history.it.layout("flights").tables.target.path)
     before = TableLog(str(path)).id
     path.rename(history.it.home / "aside")
     _reset(history)

@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 from draindown.base.exits import Exit
 from draindown.cli import main
 from draindown.drill.process import end, gone
-from draindown.lake.table_log import TableLog
 from draindown.lease import locks
 from draindown.runs.request import Step
 from draindown.runs.store import read
@@ -222,10 +221,10 @@ def test_jvm_that_outlives_its_python_commits_nothing(
         trial.ran(driver.wait(30))
         assert "the JVM it started is still at work" in _refused(trial, landing)
         trial.fired = "Python is gone, its JVM stopped; the retry left with 75"
-        version = TableLog(landing.layout.table).version
+        version = landing.layout.tables.target.version
         os.kill(jvm, signal.SIGCONT)
         trial.promise("the JVM ends by itself", gone(jvm))
-        trial.promise("it committed nothing", TableLog(landing.layout.table).version == version)
+        trial.promise("it committed nothing", landing.layout.tables.target.version == version)
     finally:
         end(jvm)
     trial.run(landing, spark)
@@ -298,7 +297,7 @@ def test_driver_on_another_host_that_was_followed_commits_nothing(
         trial.promise(
             "the other driver followed and drained all", len(landing.ledger()) == lakes.BATCHES
         )
-        version = TableLog(landing.layout.table).version
+        version = landing.layout.tables.target.version
         (landing.home / "go").touch()
         driver.signal(signal.SIGCONT)
         driver.until(lambda landing=landing: (landing.home / "outcome.json").exists())  # type: ignore[misc]
@@ -309,7 +308,7 @@ def test_driver_on_another_host_that_was_followed_commits_nothing(
         )
         lost = outcome["code"] == Exit.TRY_AGAIN and outcome["error"]["code"] == "lease-lost"
         trial.promise("the one that woke says that it lost its lease", lost)
-        trial.promise("it committed nothing", TableLog(landing.layout.table).version == version)
+        trial.promise("it committed nothing", landing.layout.tables.target.version == version)
         trials.append(trial)
     driver.wait()
     _end_right(trials, landings, spark, control)

@@ -69,14 +69,12 @@ def test_gate_that_fails_publishes_nothing_until_rows_are_right(
         trial.run(landing, spark, "check", suite=_SUITE)
         trial.promise("it stays red", trial.runs[-1].code == 65 and _pointer(landing) == before)
         trial.run(landing, spark, "compact", force=True)
-        missing = lost_files(TableLog(landing.layout.table, before)) if before else []
+        missing = lost_files(TableLog(landing.layout.tables.target.path, before)) if before else []
         trial.promise("the published version can be read", not missing)
         landing.deliver(json.dumps({"id": "odd", "seq": 51, "a": 5}), name="correction.json")
         trial.run(landing, spark)
         trial.run(landing, spark, "check", suite=_SUITE)
-        trial.promise(
-            "all is published", _pointer(landing) == TableLog(landing.layout.table).version
-        )
+        trial.promise("all is published", _pointer(landing) == landing.layout.tables.target.version)
         trial.wrong += lakes.wrong(landing) + lakes.against_oracle(landing)
         trials.append(trial)
     conclude(*trials)
@@ -126,7 +124,7 @@ def _publish_and_hold(
     trial.run(landing, spark)
     trial.run(landing, spark, "check", suite=_SUITE)
     trial.promise(
-        "then all is published", _pointer(landing) == TableLog(landing.layout.table).version
+        "then all is published", _pointer(landing) == landing.layout.tables.target.version
     )
     lakes.hold(trial, landing, control)
 
@@ -138,14 +136,14 @@ def test_gate_judges_one_version_while_the_next_run_writes(
 ) -> None:
     landing = lakes.lake(tmp_path / "lake")
     landing.drain(spark, max_batches=1)
-    judged = TableLog(landing.layout.table).version
+    judged = landing.layout.tables.target.version
     trial = Trial("F32", "middle batch, beside", "the next drain writes while the gate judges")
     right = judge.judge
 
     def slowly(*given: Any) -> list[Expectation]:
         landing.drain(spark, max_batches=1)
         trial.fired = (
-            f"version {judged} is judged, the table is at {TableLog(landing.layout.table).version}"
+            f"version {judged} is judged, the table is at {landing.layout.tables.target.version}"
         )
         return right(*given)
 

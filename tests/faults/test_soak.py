@@ -128,9 +128,9 @@ class Soak:
         return "commit file deleted"
 
     def _optimize(self) -> str:
-        if not TableLog(self.keyed.layout.table).exists:
+        if not self.keyed.layout.tables.target.exists:
             return "none"
-        self.spark.sql(f"OPTIMIZE delta.`{self.keyed.layout.table}`")
+        self.spark.sql(f"OPTIMIZE delta.`{self.keyed.layout.tables.target.path}`")
         return "OPTIMIZE by hand"
 
     def _hold(self) -> str:
@@ -175,10 +175,10 @@ class Soak:
             if self.round % _AGE_EVERY == 0:
                 self._age(flow)
             assert self.run(flow, "compact") == Exit.DONE
-            vacuum(self.spark, flow.layout.table, RETAIN_FLOOR, lambda: None)
+            vacuum(self.spark, flow.layout.tables.target.path, RETAIN_FLOOR, lambda: None)
             assert self.run(flow, "check") == Exit.DONE
             pointer = published.published(flow.layout)
-            assert pointer and pointer.version == TableLog(flow.layout.table).version, self.round
+            assert pointer and pointer.version == flow.layout.tables.target.version, self.round
             flow.totals()
         wrong = lakes.against_oracle(self.keyed, self.witness)
         if self.round % _AUDIT_EVERY == 0:
@@ -186,7 +186,7 @@ class Soak:
         assert not wrong, (self.round, wrong, self.trial.runs[-10:])
 
     def _age(self, flow: Landing) -> None:
-        age(flow.layout.table, days=8)
+        age(flow.layout.tables.target.path, days=8)
         Path(flow.layout.vacuumed).unlink(missing_ok=True)
         self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
 
@@ -198,7 +198,7 @@ class Soak:
 
     def vacuumed(self) -> int:
         """Files that VACUUM removed from the table, by its log."""
-        path = self.keyed.layout.table
+        path = self.keyed.layout.tables.target.path
         commits = TableLog(path).commits()
         ends = [commit for commit in commits if commit.operation == "VACUUM END"]
         return sum(commit.metric("numDeletedFiles") for commit in ends)
@@ -217,7 +217,7 @@ def _soak(home: Path, spark: SparkSession, rounds: int, seed: int) -> Soak:
             "batch_seconds": [round(first, 2), round(last, 2)],
             "batches": len(soak.keyed.ledger()),
             "landed_files": soak.delivered,
-            "table_files": len(TableLog(soak.keyed.layout.table).files()),
+            "table_files": len(soak.keyed.layout.tables.target.files()),
             "vacuumed": soak.vacuumed(),
             "rows": len(soak.keyed.rows("id")),
             "fired": dict(soak.fired),

@@ -44,7 +44,7 @@ def test_nobody_sees_half_of_what_a_killed_start_and_the_next_write(
     landing, beside = lakes.lake(tmp_path / "lake"), lakes.witness(tmp_path / "lake")
     landing.write_pipeline()
     trial = Trial("F4", "last batch, merged, alone", "SIGKILL between MERGE and ledger")
-    with Reader(landing.layout.table, beside.layout.table) as reader:
+    with Reader(landing.layout.tables.target.path, beside.layout.tables.target.path) as reader:
         lakes.killed(trial, landing.home, ("merged", 2), beside=True)
         again = _next_start(landing, spark, trial)
         beside.drain(spark)

@@ -20,7 +20,6 @@ from draindown.audit.recount import audit
 from draindown.drill import process
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
-from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import inputs
 from draindown.sources import raw
@@ -167,7 +166,7 @@ def _keyed(good: Sequence[tuple[Any, ...]], flow: KafkaFlow) -> Iterator[str]:
     if rows != wanted:
         yield f"table: {sorted(rows - wanted, key=str)} too many, {sorted(wanted - rows, key=str)} not there"
     stones: dict[tuple[Any, ...], Any] = {}
-    for row in flow.tombstones() if TableLog(flow.layout.tombstones).exists else ():
+    for row in flow.tombstones() if flow.layout.tables.tombstones.exists else ():
         at = _micros(row["at"]), row["offset"]
         stones[row["user"],] = max(at, stones.get((row["user"],), at))
     if {key: at for key, at in stones.items() if key not in live} != dead:
@@ -179,7 +178,7 @@ def _micros(at: datetime) -> int:
 
 
 def _raw(flow: KafkaFlow) -> list[tuple[Any, ...]]:
-    rows = TableLog(flow.layout.raw).rows(
+    rows = flow.layout.tables.raw.rows(
         "select * from t where part = 'records' order by unit, position"
     )
     return [
@@ -223,7 +222,7 @@ def struck(flow: KafkaFlow, gap: str, later: int = 0) -> str:
     (home / "fired").unlink(missing_ok=True)
     planned = Checkpoint(layout.checkpoint(generations.generation(layout))).last_offset
     batch = (planned.batch + 1 if planned else 0) + later
-    log = TableLog(layout.table)
+    log = layout.tables.target
     done = log.last(app_id(layout, 1, "rows")) if log.exists else None
     # version 0 makes the table; each batch that is not in it yet commits one version
     version = (log.version if log.exists else 0) + batch - (-1 if done is None else done)

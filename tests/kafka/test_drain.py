@@ -12,7 +12,6 @@ import pytest
 
 from draindown.audit.recount import audit
 from draindown.base.clock import now
-from draindown.lake.table_log import TableLog
 from draindown.ledger import inputs
 from draindown.planning import plan
 from draindown.sources import intake
@@ -240,7 +239,7 @@ def test_killed_in_any_gap_every_record_is_there_once(
         if not keyed:
             f.run()
     f.run()
-    kept = TableLog(f.layout.raw).rows(
+    kept = f.layout.tables.raw.rows(
         "select unit, position from t where part = 'records' order by unit, position"
     )
     places = [(f"{topic}/{part}", offset) for part in (0, 1) for offset in range(sent // 2)]

@@ -15,7 +15,6 @@ import pytest
 from draindown.audit.recount import audit
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.lake.table_log import TableLog
 from draindown.recovery import reset
 from draindown.runs.request import Again
 from draindown.sources import raw
@@ -34,7 +33,7 @@ def record(n: int, partition: int = 0, **more: Any) -> dict[str, Any]:
 
 def held(flow: KafkaFlow) -> list[dict[str, Any]]:
     """The raw records of a flow, by unit and position."""
-    log = TableLog(flow.layout.raw)
+    log = flow.layout.tables.raw
     return (
         log.rows("select * from t where part = 'records' order by unit, position")
         if log.exists
@@ -86,7 +85,7 @@ def test_what_a_record_came_in_and_its_bytes_are_kept(
         (f"{topic}/0", 0, 4),
         (f"{topic}/1", 0, 1),
     ]
-    assert stat.S_IMODE(Path(f.layout.raw).stat().st_mode) == 0o700
+    assert stat.S_IMODE(Path(f.layout.tables.raw.path).stat().st_mode) == 0o700
 
 
 @pytest.mark.full
@@ -175,7 +174,7 @@ def test_without_raw_what_aged_out_is_missing(cluster: Cluster, topic: str, flow
     cluster.send(topic, [record(n) for n in range(6)])
     f = flow(source={"keep_raw": False})
     f.run()
-    assert not TableLog(f.layout.raw).exists
+    assert not f.layout.tables.raw.exists
     cluster.trim(topic, 0, 3)
     with pytest.raises(TerminalError) as found:
         begin_again(f)
@@ -242,7 +241,7 @@ def test_a_topic_that_was_created_again_is_not_read_from_the_raw_of_the_old_one(
     assert refused == [(3, "new", 2), (3, "old", 1), (4, "old", 1)], (
         "another record, although at the same offset"
     )
-    assert not TableLog(f.layout.resolutions).exists, "nothing of the old topic was accepted"
+    assert not f.layout.tables.resolutions.exists, "nothing of the old topic was accepted"
     audited(f, 5, unlooked=["1 batch of older generations"])
     assert len({one.log for one in raw.ranges(f.layout)}) == 2
 

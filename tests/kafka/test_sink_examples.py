@@ -14,8 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.spec.loader import load
 from examples.sinks import oracle, payments
 from examples.user_events.events import PARTITIONS, send
@@ -65,8 +64,8 @@ def test_events_windows_and_dead_letters(tmp_path: Path, own_broker: Cluster) ->
         run(tmp_path, "shop_events", {"DRAINDOWN_KAFKA": own_broker.address})
     found = oracle.compare(own_broker.address)
     assert found.differences == () and found.windows > 3 and found.dead > 5
-    layout = FlowLayout(str(tmp_path / "lake"), "shop_events", "events", "events")
-    refused = {row["quarantine_id"] for row in TableLog(layout.quarantine).rows("select * from t")}
+    layout = FlowHome(str(tmp_path / "lake"), "shop_events", "events", "events")
+    refused = {row["quarantine_id"] for row in layout.tables.quarantine.rows("select * from t")}
     assert {message.key().decode() for message in read(own_broker, oracle.DEAD)} == refused
 
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import positions
 from draindown.sources.kafka.client import Client
@@ -37,7 +37,7 @@ def spec(cluster: Cluster, *topics: str, **more: Any) -> KafkaSource:
 
 
 def source(cluster: Cluster, home: Path) -> Kafka:
-    layout = FlowLayout(str(home / "lake"), "p", "f", "f", own_intakes=True)
+    layout = FlowHome(str(home / "lake"), "p", "f", "f", own_intakes=True)
     return Kafka(spec(cluster, *TOPICS, transactional=True), layout, home, "r")
 
 

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
 from draindown.lake import features
-from draindown.lake.table_log import TableLog
 from draindown.planning.plan import plan
 from draindown.recovery import reset
 from draindown.spark.runs.rebuild import rebuild
@@ -33,7 +32,7 @@ def row(number: int, text: str, n: int = 1) -> str:
 
 def altered(here: Any, *statements: str) -> None:
     for statement in statements:
-        here.spark.sql(statement.format(t=f"delta.`{here.layout.table}`"))
+        here.spark.sql(statement.format(t=f"delta.`{here.layout.tables.target.path}`"))
 
 
 def named(here: Any, code: str) -> tuple[str, ...]:
@@ -105,7 +104,7 @@ def test_a_lost_file_is_read_again_after_the_reset(landing: Make, keys: list[str
     here = landing({"columns": COLUMNS, "target": KEYED if keys else {}})
     here.deliver(row(1, "a"))
     assert here.attempt()[1] == Exit.DONE
-    next(Path(here.layout.table).glob("*.parquet")).unlink()
+    next(Path(here.layout.tables.target.path).glob("*.parquet")).unlink()
     with pytest.raises(TerminalError) as caught:
         plan(here.request(), AT)
     assert caught.value.code == "table-damaged" and "removed" in caught.value.found
@@ -141,5 +140,5 @@ def test_a_checkpoint_of_the_second_form_is_read(landing: Make) -> None:
     altered(here, f"ALTER TABLE {{t}} SET TBLPROPERTIES ({policy})")
     here.deliver(row(2, "b"))
     assert here.attempt()[1] == Exit.DONE
-    assert list(Path(here.layout.table, "_delta_log", "_sidecars").glob("*.parquet"))
-    assert TableLog(here.layout.table).row_count == 2
+    assert list(Path(here.layout.tables.target.path, "_delta_log", "_sidecars").glob("*.parquet"))
+    assert here.layout.tables.target.row_count == 2

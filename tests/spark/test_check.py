@@ -105,8 +105,10 @@ class Flow:
         table = pa.Table.from_pylist(
             [dict(zip(schema.names, (*row, at), strict=True)) for row in rows], schema
         )
-        write_deltalake(self.layout.table, table, mode="append", commit_properties=metadata)
-        count_as_spark(self.layout.table)
+        write_deltalake(
+            self.layout.tables.target.path, table, mode="append", commit_properties=metadata
+        )
+        count_as_spark(self.layout.tables.target.path)
         return at
 
     def delete(self, key: str) -> None:
@@ -114,7 +116,7 @@ class Flow:
         conf = {"spark.databricks.delta.commitInfo.userMetadata": self.metadata(deleted=1)}
         with configured(self.spark, conf):
             self.spark.sql(
-                f"MERGE INTO delta.`{self.layout.table}` t USING (SELECT '{key}' AS id) s ON t.id = s.id "
+                f"MERGE INTO delta.`{self.layout.tables.target.path}` t USING (SELECT '{key}' AS id) s ON t.id = s.id "
                 "WHEN MATCHED THEN DELETE"
             )
 
@@ -166,7 +168,7 @@ def test_no_table_yet_is_idle(flow: Flow) -> None:
 def test_where_rows_came_from_is_not_judged(flow: Flow) -> None:
     flow.write(("a", "scheduled"))
     more = "_arrived_at timestamp, _origin struct<unit: string, position: bigint>"
-    flow.spark.sql(f"ALTER TABLE delta.`{flow.layout.table}` ADD COLUMNS ({more})")
+    flow.spark.sql(f"ALTER TABLE delta.`{flow.layout.tables.target.path}` ADD COLUMNS ({more})")
     count = {"type": "expect_table_column_count_to_equal", "kwargs": {"value": 3}, "meta": {}}
     assert [e.success for e in flow.check(count).expectations] == [True]
 
@@ -265,7 +267,9 @@ def test_commit_by_other_hands_makes_every_row_judged(flow: Flow) -> None:
     flow.check()
     flow.write(("bad", None))
     assert [e.judged for e in flow.refused(NOT_NULL)] == [1]
-    flow.spark.sql(f"UPDATE delta.`{flow.layout.table}` SET status = 'landed' WHERE id = 'bad'")
+    flow.spark.sql(
+        f"UPDATE delta.`{flow.layout.tables.target.path}` SET status = 'landed' WHERE id = 'bad'"
+    )
     assert [(e.judged, e.unexpected) for e in flow.refused(NOT_NULL)] == [(2, 1)]
 
 
@@ -399,7 +403,7 @@ def test_optimize_moves_the_pointer_without_a_verdict(flow: Flow) -> None:
     flow.write(("a", "landed"))
     flow.write(("b", "landed"))
     flow.check(NOT_NULL)
-    flow.spark.sql(f"OPTIMIZE delta.`{flow.layout.table}`")
+    flow.spark.sql(f"OPTIMIZE delta.`{flow.layout.tables.target.path}`")
     report = flow.report(NOT_NULL)
     assert (report.outcome, report.check.published_before, report.check.published_after) == (
         "idle",
@@ -417,16 +421,16 @@ def test_an_old_version_that_a_drain_overtook_is_judged_all_the_same(flow: Flow)
     flow.write(("a", "landed"))
     judged = gate_published.unpublished(flow.layout)
     flow.write(("b", "landed"))
-    age(flow.layout.table, days=8)
+    age(flow.layout.tables.target.path, days=8)
     flow.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     assert judged is not None
-    assert unpublished_rows(flow.spark, flow.layout.table, judged).changed_rows == 1
+    assert unpublished_rows(flow.spark, flow.layout.tables.target.path, judged).changed_rows == 1
 
 
 def test_another_table_in_its_place_is_judged_whole(flow: Flow) -> None:
     flow.write(("a", "landed"))
     flow.check(NOT_NULL)
-    Path(flow.layout.table).rename(f"{flow.layout.table}-old")
+    Path(flow.layout.tables.target.path).rename(f"{flow.layout.tables.target.path}-old")
     flow.write(("b", None))
     assert len(flow.refused(NOT_NULL)) == 1
 

@@ -156,8 +156,8 @@ def test_a_change_without_effect_leaves_an_empty_commit(
     it.upsert(row(1, 0, n=2), row(2, 5, n=0))
     (moved,) = it.derive()
     assert (moved.touched, moved.unchanged) == (1, 1), "the sum is the same"
-    newest = target_log.last_commit(it.layout.table)
-    assert newest.rows_changed == (0, 0, 0) and TableLog(it.layout.table).version == newest.version
+    newest = target_log.last_commit(it.layout.tables.target.path)
+    assert newest.rows_changed == (0, 0, 0) and it.layout.tables.target.version == newest.version
 
 
 LONG = pytest.mark.long
@@ -209,7 +209,7 @@ def test_rows_that_a_fill_does_not_read_again_end_red(
     monkeypatch.setattr(Windows, "source_pruning", lambda _, keys: Pruning(values={"n": ["2"]}))
     with pytest.raises(TerminalError) as filling:
         it.derive()
-    assert filling.value.code == "rows-miscounted" and not TableLog(it.layout.table).rows(
+    assert filling.value.code == "rows-miscounted" and not it.layout.tables.target.rows(
         "select 1 from t"
     )
 
@@ -302,7 +302,7 @@ def test_a_count_that_somebody_changed_ends_red_once_its_window_is_touched_until
     filled: Derivation, again: bool
 ) -> None:
     it = filled
-    it.spark.sql(f"update delta.`{it.layout.table}` set c = 3 where c = 2")
+    it.spark.sql(f"update delta.`{it.layout.tables.target.path}` set c = 3 where c = 2")
     if again:
         it.insert(row(4, 95))
         it.derive()  # another window
@@ -312,8 +312,8 @@ def test_a_count_that_somebody_changed_ends_red_once_its_window_is_touched_until
     assert refused.value.code == "rows-miscounted" and "before" in refused.value.found.lower()
     if not again:
         return
-    it.spark.sql(f"alter table delta.`{it.layout.table}` add columns (old int)")
-    it.spark.sql(f"update delta.`{it.layout.table}` set old = 7")
+    it.spark.sql(f"alter table delta.`{it.layout.tables.target.path}` add columns (old int)")
+    it.spark.sql(f"update delta.`{it.layout.tables.target.path}` set old = 7")
     it.derive(fill=True)
     assert it.table() == [(*one, None) for one in it.whole()], (
         "what a column holds that the query has no more is gone"
@@ -354,11 +354,9 @@ def test_a_batch_that_died_is_whole_when_it_is_tried_again(
     (found,) = it.derive()
     assert it.table() == it.whole() and found.batch == 0
     assert [one.batch for one in ledger_table.recent(it.layout, 9)] == [0], "recorded once"
-    before = TableLog(it.layout.table).version
+    before = it.layout.tables.target.version
     again = it.attempt(TableSlice(1, [Versions(it.path, None, it.version)]), 0)
-    assert again == found and TableLog(it.layout.table).version == before, (
-        "nothing is written twice"
-    )
+    assert again == found and it.layout.tables.target.version == before, "nothing is written twice"
 
 
 def test_both_sides_of_a_join_are_read(derivation: Callable[..., Derivation]) -> None:
@@ -374,7 +372,7 @@ def test_a_row_per_key_is_checked(derivation: Callable[..., Derivation]) -> None
     it.insert(row(1, 0), row(2, 5))
     with pytest.raises(TerminalError) as error:
         it.derive()
-    assert error.value.code == "result-not-unique" and TableLog(it.layout.table).row_count == 0
+    assert error.value.code == "result-not-unique" and it.layout.tables.target.row_count == 0
 
 
 @pytest.mark.full
@@ -385,8 +383,8 @@ def test_rows_that_the_table_has_twice_are_told_from_those_of_the_query(
     it = derivation(per=PER)
     it.insert(row(1, 0))
     it.derive()
-    twice = it.spark.read.format("delta").load(it.layout.table)
-    twice.write.format("delta").mode("append").save(it.layout.table)
+    twice = it.spark.read.format("delta").load(it.layout.tables.target.path)
+    twice.write.format("delta").mode("append").save(it.layout.tables.target.path)
     it.insert(row(2, 5))
     for fill in fills:
         with pytest.raises(TerminalError) as error:
@@ -395,9 +393,7 @@ def test_rows_that_the_table_has_twice_are_told_from_those_of_the_query(
             error.value.code == "result-not-unique"
             and "the table has several rows for 1" in error.value.found
         )
-        assert (
-            "draindown rebuild" in error.value.next[0] and TableLog(it.layout.table).row_count == 2
-        )
+        assert "draindown rebuild" in error.value.next[0] and it.layout.tables.target.row_count == 2
 
 
 @pytest.mark.full
@@ -422,7 +418,7 @@ def test_an_empty_string_by_which_the_table_is_partitioned_ends_red(
             "__HIVE_DEFAULT_PARTITION__",
             "a NUL character",
         ]
-    assert TableLog(it.layout.table).row_count == 1 + len(others)
+    assert it.layout.tables.target.row_count == 1 + len(others)
 
 
 CALENDAR: dict[str, tuple[dict[str, Any], Callable[[date], tuple[date, date]]]] = {
@@ -499,7 +495,7 @@ def test_windows_of_the_calendar_begin_and_end_with_it(
         count, total = wanted.get((first, end, row[2]), (0, 0))
         wanted[first, end, row[2]] = (count + 1, total + row[4])
     with configured(it.spark, {"spark.sql.session.timeZone": "UTC"}):
-        table = it.spark.read.format("delta").load(it.layout.table)
+        table = it.spark.read.format("delta").load(it.layout.tables.target.path)
         micros = [F.unix_micros(name) for name in ("window_start", "window_end")]
         found = {
             tuple(row)[:3]: tuple(row)[3:] for row in table.select(*micros, "k", "c", "s").collect()
@@ -581,7 +577,7 @@ def test_what_spark_alone_can_tell_is_refused_before_anything_is_written(
     with pytest.raises(TerminalError) as error:
         it.derive()
     assert error.value.code == "invalid-derivation" and part in error.value.found
-    assert not TableLog(it.layout.table).exists
+    assert not it.layout.tables.target.exists
 
 
 @pytest.mark.parametrize(
@@ -702,14 +698,14 @@ def test_times_of_all_years_are_the_same_to_other_readers(
         it.sql(f"insert into {{t}} select {number}, 1, 'a', timestamp'{text}', 1, 0, '', null")
     it.derive()
     sql = "select cast(window_start as varchar) as s, cast(newest as varchar) as n from t order by window_start"
-    found = TableLog(it.layout.table).rows(sql)
+    found = it.layout.tables.target.rows(sql)
     assert [row["s"][:19] for row in found[::3]] == [
         "0001-01-01T23:20:00",
         "1600-02-29T11:20:00",
         "9999-12-31T22:00:00",
     ]
     assert found[-1]["n"] == "9999-12-31T22:59:59.999999Z"
-    assert prove(it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)).holds
+    assert prove(it.layout, it.flow, [TableLog(it.path)], it.layout.tables.target).holds
 
 
 @pytest.mark.full
@@ -742,12 +738,12 @@ def test_windows_and_sessions_hold_at_both_ends_of_the_years(
                 f"insert into {{t}} select {number + offset}, 1, 'a', timestamp'{text}', 1, 0, '', null"
             )
         it.derive()
-    counts = [row["c"] for row in TableLog(it.layout.table).rows("select c from t")]
+    counts = [row["c"] for row in it.layout.tables.target.rows("select c from t")]
     assert counts == [2, 2]
     it.sql("delete from {t} where id = 3")
     it.derive()
-    assert sorted(row["c"] for row in TableLog(it.layout.table).rows("select c from t")) == [1, 2]
-    assert prove(it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)).holds
+    assert sorted(row["c"] for row in it.layout.tables.target.rows("select c from t")) == [1, 2]
+    assert prove(it.layout, it.flow, [TableLog(it.path)], it.layout.tables.target).holds
 
 
 @pytest.mark.full
@@ -810,13 +806,13 @@ def test_both_engines_certify_the_same_numbers_of_a_table_with_a_doubled_row(
     filled: Derivation,
 ) -> None:
     it, expected = filled, len(filled.whole())
-    source, right = TableLog(it.path), TableLog(it.layout.table)
+    source, right = TableLog(it.path), it.layout.tables.target
     assert right.version == 1, "opened before somebody adds a row"
-    path = f"delta.`{it.layout.table}`"
+    path = f"delta.`{it.layout.tables.target.path}`"
     it.spark.sql(
         f"insert into {path} select * from {path} where window_start = (select min(window_start) from {path})"
     )
-    for table, differing in ((right, 0), (TableLog(it.layout.table), 1)):
+    for table, differing in ((right, 0), (it.layout.tables.target, 1)):
         ours, theirs = (
             prove(it.layout, it.flow, [source], table),
             by_spark(it.spark, it.layout, it.flow, [source], table),
@@ -851,14 +847,14 @@ def test_an_average_of_large_whole_numbers_is_exact(
     it = derivation(**_AVERAGES[kind])
     it.insert(row(_BIG + 2, 0), row(-_BIG - 1, 1), row(1, 2, k="b"), row(2, 3, k="b"))
     it.derive()
-    held = TableLog(it.layout.table).rows("select k, a, b from t order by k")
+    held = it.layout.tables.target.rows("select k, a, b from t order by k")
     factor = 2 if kind == "per" else 1
     assert [(one["k"], one["a"], one["b"]) for one in held] == [
         ("a", 0.5, 0.5 * factor),
         ("b", 1.5, 1.5 * factor),
     ]
     if kind == "window":
-        table, source = TableLog(it.layout.table), TableLog(it.path)
+        table, source = it.layout.tables.target, TableLog(it.path)
         assert prove(it.layout, it.flow, [source], table).holds
 
 
@@ -882,9 +878,9 @@ def test_doubles_that_cancel_out_are_proven_by_the_amounts_that_were_added(
     def differing(*added: str) -> int:
         """Number of keys that differ once so much was added to columns."""
         changes = ", ".join(f"{one.partition(' ')[0]} = {one}" for one in added)
-        it.spark.sql(f"update delta.`{it.layout.table}` set {changes}")
+        it.spark.sql(f"update delta.`{it.layout.tables.target.path}` set {changes}")
         return by_spark(
-            it.spark, it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)
+            it.spark, it.layout, it.flow, [TableLog(it.path)], it.layout.tables.target
         ).differing
 
     assert differing("s + 0.5", "t - 0.5", "a - 0.5") == 0, "of 2e9, 4e9 and a third of 2e9"

@@ -20,7 +20,7 @@ from draindown.base.errors import TerminalError
 from draindown.flow import generations
 from draindown.flow.state import FlowState
 from draindown.gate import published
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
@@ -97,7 +97,7 @@ class Chain:
         }
         self.spec = PipelineSpec.model_validate(self.document)
 
-    def layout(self, flow: str) -> FlowLayout:
+    def layout(self, flow: str) -> FlowHome:
         return self.spec.layout(flow)
 
     def request(self, flow: str, step: Step = "drain") -> Request:
@@ -147,7 +147,7 @@ class Chain:
         declared = self.spec.declared(flow)
         assert isinstance(declared, DerivedFlow)
         return prove(
-            self.layout(flow), declared, self.sources(flow), TableLog(self.layout(flow).table)
+            self.layout(flow), declared, self.sources(flow), self.layout(flow).tables.target
         )
 
     def sources(self, flow: str) -> list[TableLog]:
@@ -157,11 +157,15 @@ class Chain:
             source = self.layout(one.written_by)
             pointer = published.published(source)
             assert pointer is not None
-            found.append(TableLog(source.table, pointer.version))
+            found.append(TableLog(source.tables.target.path, pointer.version))
         return found
 
     def rows(self, flow: str) -> list[tuple[Any, ...]]:
-        table = self.spark.read.format("delta").load(self.layout(flow).table).drop("_changed_at")
+        table = (
+            self.spark.read.format("delta")
+            .load(self.layout(flow).tables.target.path)
+            .drop("_changed_at")
+        )
         return sorted((tuple(row) for row in table.collect()), key=str)
 
 
@@ -271,7 +275,8 @@ _SPAN = ("session_start", "session_end")
 
 def _dicts(it: Chain, flow: str) -> list[dict[str, Any]]:
     return [
-        row.asDict() for row in it.spark.read.format("delta").load(it.layout(flow).table).collect()
+        row.asDict()
+        for row in it.spark.read.format("delta").load(it.layout(flow).tables.target.path).collect()
     ]
 
 
@@ -282,15 +287,15 @@ def test_a_change_without_effect_ends_at_the_first_flow(chain: Callable[..., Cha
     for _ in range(3):
         it.run()
     assert it.rows("daily") and it.proven("daily")
-    before = {flow: TableLog(it.layout(flow).table).version for flow in ("hourly", "daily")}
+    before = {flow: it.layout(flow).tables.target.version for flow in ("hourly", "daily")}
     it.deliver(it.row(1, 0, noise="other"))
     it.run("flights")
     assert it.waits("hourly")
     it.run("hourly")
-    assert TableLog(it.layout("hourly").table).version == before["hourly"] + 1, (
+    assert it.layout("hourly").tables.target.version == before["hourly"] + 1, (
         "an empty commit, the batch's record"
     )
-    assert not it.waits("daily") and TableLog(it.layout("daily").table).version == before["daily"]
+    assert not it.waits("daily") and it.layout("daily").tables.target.version == before["daily"]
     assert not it.waits("hourly")
 
 
@@ -418,11 +423,11 @@ def test_a_fill_is_divided_by_the_partitions_of_its_source(
     assert it.proven("hourly")
     found = {
         row["carrier"]: row["c"]
-        for row in TableLog(it.layout("carriers").table).rows("select carrier, c from t")
+        for row in it.layout("carriers").tables.target.rows("select carrier, c from t")
     }
     assert found == {None: 4, **dict.fromkeys("ABCD", 4)}
 
-    hourly = it.layout("hourly").table
+    hourly = it.layout("hourly").tables.target.path
     it.spark.sql(
         f"delete from delta.`{hourly}` where carrier = 'B' or window_start < timestamp'2026-03-01 01:30:00Z'"
     )
@@ -450,7 +455,7 @@ def test_a_reset_compares_the_whole_table(chain: Callable[..., Chain]) -> None:
     it = chain(hourly=HOURLY)
     it.deliver(it.row(1, 0), it.row(2, 90), it.row(3, 200))
     it.run()
-    table = it.layout("hourly").table
+    table = it.layout("hourly").tables.target.path
     it.spark.sql(
         f"delete from delta.`{table}` where flights = 1 and window_start < timestamp'2026-03-01 00:30:00Z'"
     )
@@ -472,7 +477,7 @@ def test_a_table_made_anew_is_red_until_a_reset(chain: Callable[..., Chain]) -> 
     it = chain(hourly=HOURLY)
     it.deliver(it.row(1, 0))
     it.run()
-    path = Path(it.layout("flights").table)
+    path = Path(it.layout("flights").tables.target.path)
     path.rename(path.with_name("aside"))
     with pytest.raises(TerminalError) as error:
         it.drain("hourly")
@@ -547,9 +552,7 @@ def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_pat
     it.deliver(*(it.row(number, 50 * number + 7, "BB") for number in range(4)))
     it.run()
     assert it.proven("hourly") and it.proven("daily") and not it.waits("daily")
-    (read,) = {
-        row["unit"] for row in TableLog(it.layout("hourly").inputs).rows("select unit from t")
-    }
+    (read,) = {row["unit"] for row in it.layout("hourly").tables.inputs.rows("select unit from t")}
     assert read == "tables/flights" and not (it.home / "lake").exists()
     (tmp_path / "away").rename(it.home / "lake")
     assert {path: path.stat().st_mtime_ns for path in before} == before, (

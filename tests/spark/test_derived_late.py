@@ -128,7 +128,10 @@ class World:
         declared = self.spec.declared(flow)
         assert isinstance(declared, DerivedFlow)
         self.flow, self.layout = declared, self.spec.layout(flow)
-        self.paths = {one.table: self.spec.layout(one.table).table for one in declared.source.read}
+        self.paths = {
+            one.table: self.spec.layout(one.table).tables.target.path
+            for one in declared.source.read
+        }
         self.path = next(iter(self.paths.values()))
         self.batch, self.read, self.decided = 0, 0, 0
         self.consumed: list[int] | None = None
@@ -229,9 +232,7 @@ class World:
             return derive(self.spark, replace(batch, flow=edited or self.flow))
 
     def table(self) -> Counter[tuple[Any, ...]]:
-        rows = TableLog(self.layout.table).rows(
-            "select window_start, carrier, flights, delay from t"
-        )
+        rows = self.layout.tables.target.rows("select window_start, carrier, flights, delay from t")
         return Counter(
             (row["window_start"], row["carrier"], row["flights"], row["delay"]) for row in rows
         )
@@ -242,7 +243,7 @@ class World:
         """
         own = f"slice >= {self.filled} and source_table = '{of or next(iter(self.paths))}'"
         found: Counter[int] = Counter()
-        for row in TableLog(self.layout.late).rows(f"select record, change from t where {own}"):
+        for row in self.layout.tables.late.rows(f"select record, change from t where {own}"):
             found[json.loads(row["record"])["id"]] += 1 if row["change"] == "came" else -1
         return +found
 
@@ -313,7 +314,7 @@ def test_rows_that_an_attempt_found_late_are_not_listed_once_the_flow_accepts_th
     (row,) = it.derive(
         fill=True, dying="late", edited=it.flow.model_copy(update={"accept": accept})
     )
-    assert row.late == 0 and it.table() == windows(rows) and TableLog(it.layout.late).version > 0, (
+    assert row.late == 0 and it.table() == windows(rows) and it.layout.tables.late.version > 0, (
         "an attempt wrote some"
     )
     assert late.counts(place)["open"] == 0 and not late.listed(place, None)
@@ -423,7 +424,7 @@ def test_a_column_that_the_source_gained_since_is_not_read(
     spark.sql(f"alter table delta.`{it.path}` add column gained int")
     (row,) = it.derive(until=pinned_at)
     assert it.table() == windows([rows[0], rows[2], rows[3]]) and row.late == 1
-    told = TableLog(it.layout.late).rows("select record from t")
+    told = it.layout.tables.late.rows("select record from t")
     assert len(told) == 2 and not any("gained" in one["record"] for one in told)
 
 
@@ -468,7 +469,7 @@ def _typed(it: Chain, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 
 def _number(it: Chain) -> int:
     return sum(
-        row["flights"] for row in TableLog(it.layout("hourly").table).rows("select flights from t")
+        row["flights"] for row in it.layout("hourly").tables.target.rows("select flights from t")
     )
 
 

@@ -22,7 +22,6 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.gate import published
-from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.recovery import reset
 from draindown.recovery.opening import Needs, open_flow
@@ -209,7 +208,7 @@ class World(Chain):
         )
 
     def found(self, kind: str) -> Found:
-        rows = TableLog(self.layout(kind).table).rows(f"select {_COLUMNS[kind]} from t")
+        rows = self.layout(kind).tables.target.rows(f"select {_COLUMNS[kind]} from t")
         return Counter(tuple(row.values()) for row in rows)
 
     def hold(self, *kinds: str) -> None:
@@ -531,7 +530,7 @@ def test_quiet_tables_are_followed_by_batches_without_rows(
     it.land([], [])
     it.run(*it.landing)
     assert not any(it.waits(kind) for kind in it.kinds), "no row changed"
-    before = {kind: TableLog(it.layout(kind).table).version for kind in it.kinds}
+    before = {kind: it.layout(kind).tables.target.version for kind in it.kinds}
     monkeypatch.setattr(followed, "RENEWED", timedelta(0))
     assert all(it.waits(kind) for kind in it.kinds)
     it.run(*it.kinds)
@@ -541,7 +540,7 @@ def test_quiet_tables_are_followed_by_batches_without_rows(
     )
     for kind in it.kinds:
         (newest,) = ledger_table.recent(it.layout(kind), 1)
-        (commit,) = TableLog(it.layout(kind).table).commits_since(before[kind])
+        (commit,) = it.layout(kind).tables.target.commits_since(before[kind])
         assert (newest.records, newest.touched, newest.applied, newest.table_version) == (
             0,
             0,
@@ -579,7 +578,7 @@ def test_a_hurt_table_is_put_right_by_replay_rebuild_and_reset(
     it.hold()
 
     def hurt() -> None:
-        table = f"delta.`{it.layout(kind).table}`"
+        table = f"delta.`{it.layout(kind).tables.target.path}`"
         spark.sql(_HURT[kind].format(t=table))
         spark.sql(f"delete from {table} where carrier is null")
         assert not it.proven(kind)

@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
-from draindown.lake.table_log import TableLog
 from draindown.planning import compaction
 from draindown.recovery import reset
 from draindown.recovery.opening import Needs, open_flow
@@ -26,7 +25,7 @@ def maintain(it: Chain, *, days: int = 8) -> int:
     removed.
     """
     layout = it.layout("flights")
-    age(layout.table, days=days)
+    age(layout.tables.target.path, days=days)
     it.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     Path(layout.vacuumed).unlink(missing_ok=True)
     before = files(it)
@@ -37,7 +36,7 @@ def maintain(it: Chain, *, days: int = 8) -> int:
 def files(it: Chain) -> set[str]:
     return {
         str(path)
-        for path in Path(it.layout("flights").table).rglob("*.parquet")
+        for path in Path(it.layout("flights").tables.target.path).rglob("*.parquet")
         if "_delta_log" not in str(path)
     }
 
@@ -46,7 +45,7 @@ def right(it: Chain) -> bool:
     """Whether both tables are what their queries give over the source as it is now, all read by
     deltalake.
     """
-    source, carriers = TableLog(it.layout("flights").table), TableLog(it.layout("carriers").table)
+    source, carriers = it.layout("flights").tables.target, it.layout("carriers").tables.target
     expected = source.rows(
         "select carrier, count(*) as c, avg(delay) as d from t group by carrier order by carrier"
     )

@@ -24,7 +24,6 @@ from draindown.base.clock import now
 from draindown.base.exits import Exit
 from draindown.base.findings import Finding
 from draindown.flow import discards, quarantine, schema_drift
-from draindown.lake.table_log import TableLog
 from draindown.runs.report import StepReport
 from draindown.runs.request import Again, Request
 from draindown.sources.registry import source_of
@@ -191,7 +190,7 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
         f"draindown quarantine discard p --flow f --files --path {bad} --path {gone}"
         in report.error["next"][-1]
     )
-    assert not TableLog(here.layout.table).exists and not TableLog(here.layout.quarantine).exists
+    assert not here.layout.tables.target.exists and not here.layout.tables.quarantine.exists
     assert not schema_drift.seen(here.layout)
     if way == "discard":
         discards.discard_input(
@@ -425,7 +424,7 @@ def test_columns_of_files_are_added_as_text_all_at_once(landing: Make, form: str
     )
     report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
-    done = [commit.operation for commit in TableLog(here.layout.table).commits(2)]
+    done = [commit.operation for commit in here.layout.tables.target.commits(2)]
     assert done == ["MERGE", "ADD COLUMNS"], "all in one step"
     assert {finding.subject for finding in told(report, "new-column")} == {"gate", "tail"}
     assert all(
@@ -464,17 +463,17 @@ def test_ten_thousand_fields_make_no_columns(landing: Make) -> None:
     report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     assert (
-        len(TableLog(here.layout.table).query("select * from t").schema.names) == len(COLUMNS) + 4
+        len(here.layout.tables.target.query("select * from t").schema.names) == len(COLUMNS) + 4
     )  # with _rescued, one and two stamps
     assert (
         f"more than {schema_drift.MOST_ADDED} unknown fields in 1 record"
         in told(report, "many-fields")[0].detail
     )
-    before = TableLog(here.layout.table).version
+    before = here.layout.tables.target.version
     here.land("2", encoded("json", SPREAD))
     report, code = here.attempt_batches()
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-refused")
-    assert TableLog(here.layout.table).version == before
+    assert here.layout.tables.target.version == before
 
 
 @pytest.mark.full
@@ -500,7 +499,7 @@ def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -
     here = landing(flow())
     here.land("1", encoded("json", [row("k1", 1)]))
     assert here.attempt_batches()[1] == Exit.DONE
-    before = TableLog(here.layout.table).version
+    before = here.layout.tables.target.version
     here.land("2", encoded("json", [row("k2", 1)]))
     for changed in ({"seq": "bigint not null"}, {"A": "string"}):
         columns = {
@@ -511,7 +510,7 @@ def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -
         respecified(here, columns=columns)
         report, code = here.attempt_batches()
         assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "table-mismatch")
-        assert TableLog(here.layout.table).version == before
+        assert here.layout.tables.target.version == before
     respecified(here, columns={name: kind for name, kind in COLUMNS.items() if name != "a"})
     assert here.attempt_batches()[1] == Exit.DONE
     assert {r["id"]: (r["a"], r["_rescued"]) for r in here.rows()} == {

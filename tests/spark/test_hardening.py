@@ -59,7 +59,7 @@ def test_s4_s7_s14_hostile_values_stay_values_and_what_is_left_is_private(
     assert found == sorted((text, text, 2) for text in HOSTILE)
     assert len(landing.quarantine()) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "landing"]
-    for place in (landing.layout.home, landing.layout.quarantine):
+    for place in (landing.layout.home, landing.layout.tables.quarantine.path):
         assert stat.S_IMODE(Path(place).stat().st_mode) == 0o700, place
     files = [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
     assert len(files) > 20

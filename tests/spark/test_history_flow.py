@@ -59,7 +59,7 @@ def derivation(spark: SparkSession, tmp_path: Path) -> Callable[..., Derivation]
 
 def _runs(it: Derivation) -> list[tuple[Any, ...]]:
     """Key, first and last minute, value and number of the newest event of each row."""
-    rows = TableLog(it.layout.table).rows(
+    rows = it.layout.tables.target.rows(
         'select k, "__START_AT" as s, "__END_AT" as e, n, id from t'
     )
     return sorted(
@@ -72,7 +72,7 @@ def _minute(at: datetime | None) -> int | None:
 
 
 def _proven(it: Derivation) -> bool:
-    return compare.prove(it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)).holds
+    return compare.prove(it.layout, it.flow, [TableLog(it.path)], it.layout.tables.target).holds
 
 
 @pytest.mark.long
@@ -159,7 +159,7 @@ def test_random_histories_follow_every_change(
         it.derive(buckets=2)
         assert it.table() == it.whole() and _proven(it)
         assert _model(it) == _found(it), step
-    log = TableLog(it.layout.table)
+    log = it.layout.tables.target
     assert "__START_AT,__END_AT" in log.properties["delta.dataSkippingStatsColumns"]
     assert by_spark(it.spark, it.layout, it.flow, [TableLog(it.path)], log).holds
 
@@ -180,7 +180,7 @@ def _model(it: Derivation) -> list[str]:
 
 def _found(it: Derivation) -> list[str]:
     names = ", ".join(f'"{name}"' for name in ("__START_AT", "__END_AT", *_NAMES))
-    rows = TableLog(it.layout.table).rows(f"select {names} from t")
+    rows = it.layout.tables.target.rows(f"select {names} from t")
     made = [
         [_tuple(row["__START_AT"]), _tuple(row["__END_AT"]), *(row[name] for name in _NAMES)]
         for row in rows
@@ -224,7 +224,7 @@ SPANS = {
 
 
 def _statuses(it: Chain) -> list[tuple[Any, ...]]:
-    rows = TableLog(it.layout("statuses").table).rows(
+    rows = it.layout("statuses").tables.target.rows(
         'select id, "__START_AT" as s, "__END_AT" as e, carrier from t'
     )
     return sorted(tuple(row.values()) for row in rows)
@@ -260,7 +260,7 @@ def test_a_history_runs_like_any_derived_flow(spark: SparkSession, tmp_path: Pat
         (3, 0, 0, 0),
         (1, 2, 0, 1),
     ]
-    table = it.layout("statuses").table
+    table = it.layout("statuses").tables.target.path
     spark.sql(f"delete from delta.`{table}` where id = 2")
     spark.sql(f"update delta.`{table}` set __END_AT = 25 where __END_AT = 30")
     assert not it.proven("statuses")
@@ -285,7 +285,7 @@ def test_a_history_is_replayed_and_rebuilt_under_another_sequence(
     assert _statuses(it) == [(1, 10, 20, "B"), (1, 20, None, "C")], (
         "of two at one sequence the greater counts"
     )
-    table = it.layout("statuses").table
+    table = it.layout("statuses").tables.target.path
     spark.sql(f"delete from delta.`{table}` where __START_AT = 10")
     request = it.request("statuses").model_copy(update={"replay": Again(since=since, until=now())})
     assert replay(request, spark, progress=lambda line: None).outcome == "done"
@@ -330,7 +330,7 @@ def test_the_example_of_the_docs_keeps_the_history_of_the_demos_flights(
             request = Request(spec=spec, flow=flow, step=step, run_id="r", root=str(tmp_path))
             work(request, spark)
     source, table = (
-        TableLog(spec.layout(flow).table) for flow in ("flight_events", "flight_history")
+        spec.layout(flow).tables.target for flow in ("flight_events", "flight_history")
     )
     columns = ("flight_id", "status", "dep_delay", "updated_at")
     landed = source.rows(f"select {', '.join(columns)} from t")

@@ -23,7 +23,6 @@ from draindown.base.errors import TerminalError
 from draindown.cli import main
 from draindown.doctor.examination import examine
 from draindown.lake import delta
-from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, conserve
 from draindown.provenance.model import Trace
@@ -81,7 +80,7 @@ def accounts(it: Landing) -> list[BatchRow]:
     """The ledger's rows, each of which adds up; their rows are those of the table."""
     rows = [conserve(BatchRow.from_dict(row)) for row in it.ledger()]
     assert sum(row.inserted - row.deleted for row in rows) == len(it.rows("1"))
-    hidden = [] if not TableLog(it.layout.hidden).exists else it.read(it.layout.hidden)
+    hidden = [] if not it.layout.tables.hidden.exists else it.read(it.layout.tables.hidden.path)
     assert sum(row.remembered for row in rows) == len(hidden)
     return rows
 
@@ -154,7 +153,7 @@ def test_what_deltalake_wrote_anew_is_found_by_keys_that_are_decimals(
     key = "17829072001234567890" if kind == "decimal(20,0)" else "1234567890123456.78"
     it.deliver(line(key, 1), line(key, 3), line(key, 5), delete(key, 7))
     it.apply(spark)
-    side = it.layout.memory(it.spec.flows["f"].target.kind.memory)
+    side = it.layout.tables.memory(it.spec.flows["f"].target.kind.memory).path
     shutil.copytree(side, it.home / "copy")
     delta.replace(side, str(it.home / "copy"), app=("swap", 1))
     it.deliver(line(key, 2, 2))
@@ -360,7 +359,7 @@ def test_the_audit_judges_rows_by_the_columns_that_a_transform_gives(
     assert len(it.rows()) == 3
     found = audit(it.spec, "f", root=it.home)
     assert found.clean and any("days.run is not run" in one for one in found.unlooked), str(found)
-    spark.sql(f"update delta.`{it.layout.table}` set day = 1 where id = 'k'")
+    spark.sql(f"update delta.`{it.layout.tables.target.path}` set day = 1 where id = 'k'")
     assert "row-not-joined" in {one.kind for one in audit(it.spec, "f", root=it.home).residues}
 
 
@@ -534,7 +533,9 @@ def test_columns_that_come_later_are_null_in_all_earlier_events(
     it.drain(spark)
     assert runs(it) == [("k", 1, None, 1, None)], "a column that drift made is not tracked"
     (row,) = it.rows("*")
-    assert row["extra"] is None and {one["extra"] for one in it.read(it.layout.hidden)} == {
+    assert row["extra"] is None and {
+        one["extra"] for one in it.read(it.layout.tables.hidden.path)
+    } == {
         None,
         "e",
     }
@@ -578,7 +579,7 @@ def test_the_example_of_the_docs_keeps_the_history_of_the_demos_flights(
     layout = spec.layout("flight_statuses")
     assert audit(spec, "flight_statuses", root=tmp_path).clean
     names = 'flight_id, status, "__START_AT" as s, "__END_AT" as e'
-    rows = TableLog(layout.table).rows(f"select {names} from t")
+    rows = layout.tables.target.rows(f"select {names} from t")
     known = [
         row
         for row in _landed(tmp_path)

@@ -183,7 +183,7 @@ def test_corrupted_batch_is_red_and_the_next_attempt_is_right(
     landing = _with_every_fate(before, tmp_path / "copy")
     for corrupt, code in (_BEFORE[name] for name in names):
         _attempt(landing, spark, corrupt, code)
-        assert TableLog(landing.layout.table).last("draindown:p:f:1:source:rows") == 0
+        assert landing.layout.tables.target.last("draindown:p:f:1:source:rows") == 0
     done = landing.drain(spark)
     assert _totals(done) == _WHOLE
     assert [row["max_sequence"] for row in landing.ledger()] == ["5", "7"]
@@ -194,10 +194,10 @@ def test_corrupted_batch_is_red_and_the_next_attempt_is_right(
     assert [(row["origin"]["position"], row["raw"]) for row in landing.quarantine()] == [
         (9, "no json")
     ]
-    version = TableLog(landing.layout.table).version
+    version = landing.layout.tables.target.version
     landing.forget_last_batch()
     landing.drain(spark, run_id="again")
-    assert TableLog(landing.layout.table).version == version
+    assert landing.layout.tables.target.version == version
     assert [row["run_id"] for row in landing.ledger()] == ["before", "r"]
 
 
@@ -244,7 +244,7 @@ def test_healed_rows_must_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         Commit(row.batch, 1_000_000, "WRITE", row.as_metadata(), {"numOutputRows": "15"})
         for row in (bad, good)
     ]
-    delta.create(landing.layout.table, ledger_table.SCHEMA)
+    delta.create(landing.layout.tables.target.path, ledger_table.SCHEMA)
     monkeypatch.setattr(TableLog, "commits", lambda log, limit=None: commits)
     for _ in range(2):
         with pytest.raises(TerminalError) as caught:
@@ -271,7 +271,11 @@ def test_tables_whose_creation_was_killed_before_their_first_commit_are_created_
     spark: SparkSession, landing: Callable[[Mapping[str, Any]], Landing]
 ) -> None:
     at = landing({"target": KEYED})
-    for table in (at.layout.table, at.layout.quarantine, at.layout.tombstones):
+    for table in (
+        at.layout.tables.target.path,
+        at.layout.tables.quarantine.path,
+        at.layout.tables.tombstones.path,
+    ):
         Path(table, "_delta_log", "_staged_commits").mkdir(parents=True)
     at.deliver('{"id": "a", "seq": 1}', '{"id": "b", "seq": 1, "op": "d"}', "no json")
     assert at.apply(spark).outcome == "done"
@@ -283,11 +287,11 @@ def test_tables_whose_creation_was_killed_before_their_first_commit_are_created_
         1,
     )
     ours = (
-        at.layout.table,
-        at.layout.quarantine,
-        at.layout.tombstones,
-        at.layout.ledger,
-        at.layout.intake_of(1),
+        at.layout.tables.target.path,
+        at.layout.tables.quarantine.path,
+        at.layout.tables.tombstones.path,
+        at.layout.tables.ledger.path,
+        at.layout.tables.intake(1).path,
     )
     assert {
         path: TableLog(path).properties.get("draindown.format") for path in ours

@@ -12,7 +12,6 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
-from draindown.lake.table_log import TableLog
 from draindown.proof.compare import prove
 from draindown.proof.pinned import proving
 from draindown.runs.request import Request
@@ -96,7 +95,7 @@ def test_the_tables_beside_the_flights_are_right(spark: SparkSession, tmp_path: 
             'asof left join flight_statuses h on d.flight_id = h.flight_id and d.sched_dep >= h."__START_AT")'
         ).fetchall()
         assert statuses[:2] == (flights, 0) and statuses[2] > 1 and statuses[3] > 0.5 * flights
-    assert TableLog(own.layout("flights_airlines").table).exists
+    assert own.layout("flights_airlines").tables.target.exists
     with duckdb.connect() as db:
         db.execute("set timezone = 'UTC'")
         oracle.expect(db, landing)
@@ -106,5 +105,5 @@ def test_the_tables_beside_the_flights_are_right(spark: SparkSession, tmp_path: 
         assert [(one.table, one.ok, one.expected > 20) for one in compared] == [
             (name, True, True) for name in derived.BESIDE
         ], compared
-    days = TableLog(own.layout("aircraft_days").table).rows("select max(flights) as most from t")
+    days = own.layout("aircraft_days").tables.target.rows("select max(flights) as most from t")
     assert days[0]["most"] > 1, "an aircraft that left twice on a day"

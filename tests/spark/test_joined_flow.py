@@ -16,7 +16,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from draindown.gate import published
-from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import reset
@@ -82,7 +81,7 @@ class Paired(Chain):
 
     def pairs(self, name: str = "joined") -> list[tuple[Any, ...]]:
         """Flight and station of each row."""
-        found = TableLog(self.layout(name).table).rows("select id, station from t")
+        found = self.layout(name).tables.target.rows("select id, station from t")
         return sorted(((row["id"], row["station"]) for row in found), key=str)
 
 
@@ -211,7 +210,7 @@ def test_a_reset_in_several_batches_repairs_a_join(
     it.deliver(*(it.row(number, 60 * number, "ABCD"[number % 4]) for number in range(16)))
     it.measure(*(it.station(number, 60 * number + 5, "ABCD"[number % 4]) for number in range(12)))
     it.run()
-    table = it.layout("joined").table
+    table = it.layout("joined").tables.target.path
     assert it.proven("joined") and len(it.rows("joined")) == 16
     it.spark.sql(f"delete from delta.`{table}` where id in (1, 15)")
     it.spark.sql(f"update delta.`{table}` set temp = 77 where id = 2")
@@ -253,7 +252,7 @@ def test_rows_of_append_tables_are_joined_by_keys_alone(paired: Callable[..., Pa
     it.deliver(it.row(1, 0))
     it.run()
     assert it.proven("joined") and len(it.rows("joined")) == 6 + 2
-    (named,) = TableLog(it.layout("joined").table).rows(
+    (named,) = it.layout("joined").tables.target.rows(
         "select left_origin, right_origin from t where temp = 22"
     )
     unit = sorted((it.home / "landing").iterdir())[0].name
@@ -283,7 +282,7 @@ def test_a_lookup_follows_both_tables_and_tells_what_it_missed(
         return {"code": code, "seq": it.seq, "name": name, **more}
 
     def names() -> list[tuple[Any, ...]]:
-        found = TableLog(it.layout("joined").table).rows(
+        found = it.layout("joined").tables.target.rows(
             "select id, name, weather_found from t order by id"
         )
         return [(row["id"], row["name"], row["weather_found"]) for row in found]
@@ -370,7 +369,7 @@ def test_a_lookup_at_a_time_follows_events_of_the_history_that_come_late(
         }
 
     def names() -> list[tuple[Any, ...]]:
-        found = TableLog(it.layout("joined").table).rows(
+        found = it.layout("joined").tables.target.rows(
             "select id, name, weather_found from t order by id"
         )
         return [(row["id"], row["name"] if row["weather_found"] else "-") for row in found]

@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.launch import jvm
 from draindown.launch import settings as spark_settings
 from draindown.ledger.table import recent
@@ -77,16 +76,14 @@ def test_the_exercise_derives_a_table_too(spark: SparkSession, tmp_path: Path) -
     not need.
     """
     class_archive.exercise(spark, tmp_path)
-    layout = FlowLayout(str(tmp_path / "project" / "lake"), "exercise", "hours", "hours")
+    layout = FlowHome(str(tmp_path / "project" / "lake"), "exercise", "hours", "hours")
     rows = recent(layout, 9)
     assert [(row.form, row.kind) for row in rows] == [("derive", "source")] * 3
     assert rows[0].inserted and all(row.inserted and row.deleted for row in rows[1:]), (
         "the last two are MERGEs"
     )
-    orders = TableLog(layout.other_table("exercise")).row_count
-    assert (
-        TableLog(layout.table).rows("select sum(orders) as n from t") == [{"n": orders}] and orders
-    )
+    orders = layout.tables.other("exercise").row_count
+    assert layout.tables.target.rows("select sum(orders) as n from t") == [{"n": orders}] and orders
 
 
 def test_where_no_java_starts_nothing_is_said_of_an_archive(

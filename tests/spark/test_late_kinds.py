@@ -152,7 +152,7 @@ class Late:
         """
         it = self.it
         names = _COLUMNS[self.flow]
-        found = TableLog(it.layout.table).rows(f"select {names} from t")
+        found = it.layout.tables.target.rows(f"select {names} from t")
         assert (
             Counter(tuple(row[name] for name in names.split(", ")) for row in found)
             == self.expected()
@@ -160,7 +160,7 @@ class Late:
         for table, there in self.there.items():
             assert it.apart(table) == Counter(row[0] for row in there if is_late(row)), table
         sources = [TableLog(path) for path in it.paths.values()]
-        assert prove(it.layout, it.flow, sources, TableLog(it.layout.table), 1.0, it.decided).holds
+        assert prove(it.layout, it.flow, sources, it.layout.tables.target, 1.0, it.decided).holds
 
     @property
     def left_out(self) -> int:
@@ -215,7 +215,7 @@ def test_what_is_late_follows_from_the_rows(
         "the batches that they repeat kept them"
     )
     assert sum(row.touched for row in again) > 10
-    sources, table = [TableLog(path) for path in it.paths.values()], TableLog(it.layout.table)
+    sources, table = [TableLog(path) for path in it.paths.values()], it.layout.tables.target
     assert whole.prove(spark, it.layout, it.flow, sources, table, 1.0, it.decided).holds
     assert not whole.prove(spark, it.layout, it.flow, sources, table, 1.0, 0).holds, (
         "nobody had applied any"

@@ -33,7 +33,7 @@ def test_rows_that_find_nothing_are_told_and_a_row_that_comes_finds_its_way_to_t
         source={"tables": ["source", {"table": "names", "keys": {"k": "code"}}]},
         lookup={"table": "names", "on": ["k"], "columns": ["name"], "as_of": "latest"},
     )
-    names = it.spec.layout("names").table
+    names = it.spec.layout("names").tables.target.path
     fed = "tblproperties ('delta.enableChangeDataFeed' = 'true')"
     spark.sql(f"create table delta.`{names}` (code string, seq int, name string) using delta {fed}")
     spark.sql(f"insert into delta.`{names}` values ('z', 1, 'last')")
@@ -95,7 +95,7 @@ def test_a_batch_reads_no_file_of_a_history_whose_rows_ended_before_its_times(
         source={"tables": ["source", {"table": "past", "keys": {"k": "code"}}]},
         lookup={"table": "past", "on": ["k"], "columns": ["name"], "as_of": "at"},
     )
-    past = it.spec.layout("past").table
+    past = it.spec.layout("past").tables.target.path
     told = "code string, __START_AT timestamp, __END_AT timestamp, since timestamp, name string"
     spark.sql(
         f"create table delta.`{past}` ({told}) using delta tblproperties ('delta.enableChangeDataFeed' = 'true')"
@@ -124,11 +124,11 @@ def test_a_batch_reads_no_file_of_a_history_whose_rows_ended_before_its_times(
     assert asked(3, "z39", datetime(2026, 1, 31, tzinfo=UTC)).reread >= 43, (
         "what ended later is not"
     )
-    rows = TableLog(it.layout.table).rows("select name from t order by id")
+    rows = it.layout.tables.target.rows("select name from t order by id")
     assert [row["name"] for row in rows] == ["new", "new", "old"]
 
 
 def _found(it: Derivation) -> list[str | None]:
-    rows = TableLog(it.layout.table).rows("select name, names_found from t order by id")
+    rows = it.layout.tables.target.rows("select name, names_found from t order by id")
     assert all((row["name"] is not None) == row["names_found"] for row in rows)
     return [row["name"] for row in rows]

@@ -16,7 +16,7 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.gate import published
 from draindown.lake.documents import read_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lease.lease import Lease
 from draindown.planning import compaction
@@ -84,7 +84,7 @@ def commit(path: str, version: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def publish(layout: FlowLayout) -> None:
+def publish(layout: FlowHome) -> None:
     state = published.unpublished(layout)
     assert state is not None
     published.publish(
@@ -110,7 +110,7 @@ def test_only_partitions_with_evidence_are_rewritten_and_no_row_changes(
     spark: SparkSession, lake: str
 ) -> None:
     asked = request(lake)
-    path = asked.layout.table
+    path = asked.layout.tables.target.path
     write(spark, path, ODD, files=8)
     write(spark, path, "calm", files=3)
     write(spark, path, None, files=9)
@@ -137,36 +137,36 @@ def test_only_partitions_with_evidence_are_rewritten_and_no_row_changes(
 
 def test_second_time_there_is_nothing_to_do(spark: SparkSession, lake: str) -> None:
     asked = request(lake)
-    write(spark, asked.layout.table, "a", files=8)
+    write(spark, asked.layout.tables.target.path, "a", files=8)
     assert compacted(asked, spark).outcome == "done"
-    version = TableLog(asked.layout.table).version
+    version = asked.layout.tables.target.version
     report = compacted(asked, spark)
     assert report.outcome == "idle"
     assert report.compact is not None
     assert report.compact.evidence == "nothing to do"
-    assert TableLog(asked.layout.table).version == version
+    assert asked.layout.tables.target.version == version
 
 
 def test_table_without_partitions_and_side_tables_are_compacted(
     spark: SparkSession, lake: str
 ) -> None:
     asked = request(lake)
-    write(spark, asked.layout.table, "a", files=8, by=None)
-    write(spark, asked.layout.quarantine, "a", files=8, by=None)
-    write(spark, asked.layout.intake_of(1), "a", files=8, by=None)
-    before = TableLog(asked.layout.intake_of(1)).version
+    write(spark, asked.layout.tables.target.path, "a", files=8, by=None)
+    write(spark, asked.layout.tables.quarantine.path, "a", files=8, by=None)
+    write(spark, asked.layout.tables.intake(1).path, "a", files=8, by=None)
+    before = asked.layout.tables.intake(1).version
     report = compacted(asked, spark)
     assert report.compact is not None
     assert report.compact.partitions == ["table all", "quarantine all"]
     assert report.compact.files_after == 2
-    assert TableLog(asked.layout.intake_of(1)).version == before
+    assert asked.layout.tables.intake(1).version == before
 
 
 def test_deleted_rows_are_purged_from_a_partition_of_one_file(
     spark: SparkSession, lake: str
 ) -> None:
     asked = request(lake)
-    path = asked.layout.table
+    path = asked.layout.tables.target.path
     write(spark, path, "many", files=1)
     write(spark, path, "few", files=1)
     spark.sql(
@@ -185,7 +185,7 @@ def test_deleted_rows_are_purged_from_a_partition_of_one_file(
 
 def test_settings_are_put_back(spark: SparkSession, lake: str) -> None:
     asked = request(lake)
-    write(spark, asked.layout.table, "a", files=8)
+    write(spark, asked.layout.tables.target.path, "a", files=8)
     names = [f"spark.databricks.delta.optimize.{name}FileSize" for name in ("min", "max")]
     before = [spark.conf.get(name, None) for name in names]
     compacted(asked, spark)
@@ -198,7 +198,7 @@ def test_settings_are_put_back(spark: SparkSession, lake: str) -> None:
 def test_vacuum_refuses_less_than_a_week(
     spark: SparkSession, lake: str, retain: int, table_keeps: str
 ) -> None:
-    path = request(lake).layout.table
+    path = request(lake).layout.tables.target.path
     write(spark, path, "a", files=1)
     spark.sql(
         f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = '{table_keeps}')"
@@ -211,7 +211,7 @@ def test_vacuum_refuses_less_than_a_week(
 
 
 def test_longer_retention_is_written_into_the_table(spark: SparkSession, lake: str) -> None:
-    path = request(lake).layout.table
+    path = request(lake).layout.tables.target.path
     write(spark, path, "a", files=1)
     assert vacuum(spark, path, 40 * 86400, lambda: None) == 0
     kept = spark.sql(f"SHOW TBLPROPERTIES delta.`{path}`").collect()
@@ -222,7 +222,7 @@ def test_longer_retention_is_written_into_the_table(spark: SparkSession, lake: s
 
 def old_files(spark: SparkSession, asked: Request) -> set[Path]:
     """Files that left the table eight days ago."""
-    path = asked.layout.table
+    path = asked.layout.tables.target.path
     write(spark, path, "a", files=3, by=None)
     old = set(Path(path).glob("*.parquet"))
     spark.sql(f"OPTIMIZE delta.`{path}`")
@@ -235,15 +235,15 @@ def old_files(spark: SparkSession, asked: Request) -> set[Path]:
 def test_vacuum_removes_old_files_once_a_day_and_remembers(spark: SparkSession, lake: str) -> None:
     asked = request(lake)
     old = old_files(spark, asked)
-    before = contents(asked.layout.table)
+    before = contents(asked.layout.tables.target.path)
     assert compaction.work(asked.layout, asked.flow_spec.maintenance).vacuum == (
-        ("table", asked.layout.table),
+        ("table", asked.layout.tables.target.path),
     )
     report = compacted(asked, spark)
     assert report.compact is not None
     assert (report.outcome, report.compact.vacuumed_files) == ("done", 3)
     assert not any(file.exists() for file in old)
-    assert contents(asked.layout.table) == before
+    assert contents(asked.layout.tables.target.path) == before
     assert read_json(asked.layout.vacuumed)["tables"]["table"]["files"] == 3
     assert compacted(asked, spark).outcome == "idle"
 
@@ -257,7 +257,7 @@ def test_each_write_of_a_compaction_comes_right_after_the_lease_was_looked_at(
     it lost.
     """
     asked = request(lake, {"retain": "8 days"})
-    path = asked.layout.table
+    path = asked.layout.tables.target.path
     for day, files in (("old", 1), ("a", 1), ("b", 8), ("c", 8)):
         write(spark, path, day, files=files, rows=16)
     spark.sql(f"DELETE FROM delta.`{path}` WHERE day = 'old' OR (day = 'a' AND id < 8)")
@@ -298,11 +298,11 @@ def test_each_write_of_a_compaction_comes_right_after_the_lease_was_looked_at(
 
 def test_vacuum_keeps_what_the_published_version_reads(spark: SparkSession, lake: str) -> None:
     asked = request(lake)
-    write(spark, asked.layout.table, "a", files=1, by=None)
+    write(spark, asked.layout.tables.target.path, "a", files=1, by=None)
     publish(asked.layout)
-    spark.sql(f"DELETE FROM delta.`{asked.layout.table}`")
-    age(asked.layout.table, days=8)
-    old = set(Path(asked.layout.table).glob("*.parquet"))
+    spark.sql(f"DELETE FROM delta.`{asked.layout.tables.target.path}`")
+    age(asked.layout.tables.target.path, days=8)
+    old = set(Path(asked.layout.tables.target.path).glob("*.parquet"))
     report = compacted(asked, spark)
     assert report.outcome == "idle"
     assert report.compact is not None

@@ -80,9 +80,11 @@ class Lists:
         ledger each batch.
         """
         layout = self.asked.layout
-        assert {row["id"]: row["n"] for row in self.rows(layout.table, "id, n")} == self.wanted
-        assert len(self.rows(layout.table, "id")) == len(self.wanted)
-        kept = self.rows(layout.quarantine, "origin, arrived_at")
+        assert {
+            row["id"]: row["n"] for row in self.rows(layout.tables.target.path, "id, n")
+        } == self.wanted
+        assert len(self.rows(layout.tables.target.path, "id")) == len(self.wanted)
+        kept = self.rows(layout.tables.quarantine.path, "origin, arrived_at")
         assert sorted(_place(row["origin"]) for row in kept) == sorted(self.refused)
         self.arrived_as_pinned(kept)
         live = generations.generation(layout)
@@ -181,7 +183,7 @@ def test_input_is_replayed_and_refused_rows_too(flow: Lists) -> None:
         flow.request(replay=Again(units=("a",))), flow.spark, progress=lambda _: None
     )
     assert once_more.outcome == "idle"
-    (row,) = flow.rows(flow.asked.layout.quarantine, "quarantine_id, origin")
+    (row,) = flow.rows(flow.asked.layout.tables.quarantine.path, "quarantine_id, origin")
     assert _place(row["origin"]) == ("a", 2)
     again = replay_rows.replay(flow.request(quarantine_ids=(row["quarantine_id"],)), flow.spark)
     assert again.drain is not None and again.drain.totals["quarantined"] == 1
@@ -253,14 +255,16 @@ def test_appended_records_keep_origin_and_arrival(
                 appending.drain(dying_at(step))
         appending.drain()
     layout = appending.asked.layout
-    refused = appending.rows(layout.quarantine, "quarantine_id, origin, arrived_at")
+    refused = appending.rows(layout.tables.quarantine.path, "quarantine_id, origin, arrived_at")
     assert sorted(_place(row["origin"]) for row in refused) == [("a", 1), ("a", 3)]
     assert len({row["arrived_at"] for row in refused}) == 2
     appending.arrived_as_pinned(refused)
     asked = appending.request(quarantine_ids=tuple(row["quarantine_id"] for row in refused))
     accepting = about(tmp_path, numbered_source.flow(flow.asked.flow_spec.source.kind, target={}))
     replay_rows.replay(asked.model_copy(update={"spec": accepting.spec}), spark)
-    found = appending.rows(layout.table, "_origin as origin, _arrived_at as arrived_at, id")
+    found = appending.rows(
+        layout.tables.target.path, "_origin as origin, _arrived_at as arrived_at, id"
+    )
     assert sorted(_place(row["origin"]) for row in found) == sorted(
         (name, at) for name, texts in appending.lists().items() for at in range(len(texts))
     )

@@ -204,12 +204,12 @@ def test_a_landed_history_is_compacted_and_goes_on(spark: SparkSession, tmp_path
     )
     ends = [
         pq.read_table(path, columns=["__END_AT"]).column(0)
-        for path in DeltaTable(it.layout.table).file_uris()
+        for path in DeltaTable(it.layout.tables.target.path).file_uris()
     ]
     assert sorted(one.null_count for one in ends if one.null_count) == [3] and len(ends) == 2
     assert runs(it) == before == folded(came)
     pointer = published.published(it.layout)
-    assert pointer is not None and pointer.version == TableLog(it.layout.table).version
+    assert pointer is not None and pointer.version == it.layout.tables.target.version
     late = [line("a", 15, 7), delete("b", 40)]
     it.deliver(*late)
     it.apply(spark)

@@ -16,7 +16,6 @@ from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError, TransientError
 from draindown.cli import main
 from draindown.flow import generations, quarantine
-from draindown.lake.table_log import TableLog
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.sources.files.source import Files
 from draindown.spark.runs import drain as drain_step
@@ -77,9 +76,9 @@ def test_a_rebuilt_table_keeps_bounds_whoever_finished_its_swap(
     dies = mock.patch.object(swap, "keep_bounds", side_effect=Injected("swapped"))
     with dies, pytest.raises(Injected):
         rebuild(new.request("rebuild"), spark, progress=lambda line: None)
-    assert BOUNDS not in TableLog(new.layout.table).properties
+    assert BOUNDS not in new.layout.tables.target.properties
     opened(new, spark)
-    assert TableLog(new.layout.table).properties[BOUNDS] == "id,region,seq,_changed_at"
+    assert new.layout.tables.target.properties[BOUNDS] == "id,region,seq,_changed_at"
     found = audit(new.spec, "f", root=new.home)
     assert found.clean, str(found)
 
@@ -97,15 +96,15 @@ def test_refused_rows_are_not_replayed_into_a_table_that_lost_batches(
         row["quarantine_id"] for row in quarantine.listed(landing.layout, quarantine.Filter())
     )
     assert len(ids) == 2
-    before = TableLog(landing.layout.table).version
-    DeltaTable(landing.layout.table).restore(before - 1)
+    before = landing.layout.tables.target.version
+    DeltaTable(landing.layout.tables.target.path).restore(before - 1)
     with pytest.raises(TerminalError) as caught:
         replay_rows(landing.request("rows", quarantine_ids=ids), spark)
     assert (caught.value.code, caught.value.next[0]) == (
         "table-behind-checkpoint",
         "draindown reset p --flow f",
     )
-    assert TableLog(landing.layout.table).version == before + 1
+    assert landing.layout.tables.target.version == before + 1
 
 
 def test_first_offsets_whose_write_was_cut_short_do_not_stop_the_flow(

@@ -17,7 +17,6 @@ from draindown.audit.recount import audit
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.doctor.examination import examine
-from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, conserve
 from draindown.provenance.model import Trace
@@ -85,7 +84,7 @@ def accounts(it: Landing) -> list[BatchRow]:
     """
     rows = [conserve(BatchRow.from_dict(row)) for row in it.ledger()]
     assert sum(row.inserted - row.deleted for row in rows) == len(it.rows("1"))
-    buried = it.tombstones() if TableLog(it.layout.tombstones).exists else []
+    buried = it.tombstones() if it.layout.tables.tombstones.exists else []
     assert sum(row.deleted + row.remembered for row in rows) == len(buried)
     return rows
 
@@ -293,13 +292,13 @@ def test_what_reads_merged_rows_sees_values_and_no_sequences(
         ]
         it.deliver(*rows)
         it.run()
-        held = TableLog(it.layout("flights").table).rows(
+        held = it.layout("flights").tables.target.rows(
             "select id, seq, carrier, delay, noise from t"
         )
         sent = [{name: row[name] for name in held[0]} for row in server.rows.values()]
         assert sorted(map(str, sent)) == sorted(map(str, held))
         assert not [name for row in server.rows.values() for name in row if name == SEQUENCES]
-        assert SEQUENCES not in TableLog(it.layout("worst").table).column_types
+        assert SEQUENCES not in it.layout("worst").tables.target.column_types
     it.run()
     assert it.proven("worst")  # a query of `per` is only Spark's
     assert audit(it.spec, "flights", root=it.home).clean

@@ -105,7 +105,7 @@ def test_a_table_that_nobody_wrote_to_for_long_is_compared_as_it_stands(
     of them.
     """
     landing = held
-    for path in (landing.layout.table, landing.layout.tombstones):
+    for path in (landing.layout.tables.target.path, landing.layout.tables.tombstones.path):
         age(path, days=400)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     landing.deliver(_line("a", 3), _line("b", 0), _line("gone", 1), _line("c", 3, "d"))
@@ -232,7 +232,7 @@ def test_little_files_are_written_anew_and_rows_are_marked_in_others(
     landing.deliver(_line("b", 3), _line("f", 3, "d"), _line("g", 1))
     landing.apply(spark, tuning=Tuning(copied=1))
 
-    assert [number == 0 for number in _marks(landing.layout.table)] == [False, True], (
+    assert [number == 0 for number in _marks(landing.layout.tables.target.path)] == [False, True], (
         "the newest first"
     )
     expected = dict.fromkeys("cdeg", 1) | {"a": 2, "b": 3}
@@ -252,9 +252,9 @@ def test_files_with_marks_are_written_anew_without_them(
     changed.deliver(*[_line(key, 3) for key in "abcde"], name="later.json")
     report = changed.apply(spark)
 
-    added, before = _marks(landing.layout.table)
+    added, before = _marks(landing.layout.tables.target.path)
     assert (before > 0, added) == (True, 0)
-    assert sum(file["num_records"] for file in _files(landing.layout.table)) == 5, (
+    assert sum(file["num_records"] for file in _files(landing.layout.tables.target.path)) == 5, (
         "nothing is left of what was deleted"
     )
     assert report.drain is not None and report.drain.totals["updated"] == 5
@@ -274,11 +274,11 @@ def test_a_batch_of_new_keys_adds_a_file_and_looks_for_no_rows_to_change(
         landing.deliver(*[_line(key, seq) for key in keys], _line("a0", seq, "d"))
         with configured(spark, INTERPRETED):
             landing.apply(spark, tuning=Tuning(little_held=little, much_more=1))
-        assert seq > 2 or len(_files(landing.layout.table)) == seq
+        assert seq > 2 or len(_files(landing.layout.tables.target.path)) == seq
 
     merges = [
         commit
-        for commit in reversed(DeltaTable(landing.layout.table).history())
+        for commit in reversed(DeltaTable(landing.layout.tables.target.path).history())
         if commit["operation"] == "MERGE"
     ]
     changing = [
@@ -308,11 +308,11 @@ def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(
         inserting.append(rest[1].update is None)
         rows = (
             spark.read.format("delta")
-            .load(writer.layout.table)
+            .load(writer.layout.tables.target.path)
             .limit(1)
             .withColumn("id", F.lit("y"))
         )
-        rows.write.format("delta").mode("append").save(writer.layout.table)
+        rows.write.format("delta").mode("append").save(writer.layout.tables.target.path)
         merge(writer, fated, *rest, **more)
 
     with mock.patch.object(delta_target, "merge", merged), pytest.raises(TerminalError) as caught:
@@ -344,8 +344,8 @@ def test_little_partitions_of_a_large_table_are_written_anew(
     landing.deliver(line("k1", "large", 2))
     landing.apply(spark)
 
-    assert _marks(landing.layout.table) == [1, 0]
-    files = Counter(file["partition.region"] for file in _files(landing.layout.table))
+    assert _marks(landing.layout.tables.target.path) == [1, 0]
+    files = Counter(file["partition.region"] for file in _files(landing.layout.tables.target.path))
     assert files["little"] == 1 < files["large"]
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown.lake.table_log import TableLog
 from draindown.spark.derived.batch import DeriveBatch, TableSlice, Versions
 from draindown.spark.derived.physical import Physical, marked, physical
 from draindown.spark.targets.delta_target import TableWriter
@@ -90,17 +89,17 @@ def test_the_plan_reads_what_the_next_batch_reads_and_writes_nothing(
         4,
         4,
     )
-    assert not TableLog(it.layout.table).exists, "nothing is written"
+    assert not it.layout.tables.target.exists, "nothing is written"
     it.derive()
     it.insert(_row(9, 2))
-    before = TableLog(it.layout.table).version
+    before = it.layout.tables.target.version
     found = _planned(it, it.consumed)
     assert found.of == "recompute what changes touch" and found.shuffles + found.broadcasts > 0
     assert (found.reads[0].table, found.reads[0].files, found.reads[0].of_files) == ("source", 2, 5)
     assert any("at" in text for text in found.pushed), found.pushed
     assert (
         found.plan.count("<- shuffle") == found.shuffles
-        and TableLog(it.layout.table).version == before
+        and it.layout.tables.target.version == before
     )
     (row,) = it.derive()
     assert row.reread == found.reads[0].rows == 2

@@ -14,7 +14,6 @@ import pytest
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
-from draindown.lake.table_log import TableLog
 from draindown.sources import batch_size
 from draindown.sources.files import listing
 from draindown.spark.runs.drain import drain
@@ -35,7 +34,7 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
         landing.deliver(*[json.dumps({"id": key, "seq": 1, "a": 1}) for key in sent[at : at + 6]])
 
     first = drain(landing.request(max_batches=1), spark, progress=lambda line: None)
-    assert (first.outcome, TableLog(landing.layout.intake_of(1)).version) == (
+    assert (first.outcome, landing.layout.tables.intake(1).version) == (
         "bounded",
         1,
     )  # nothing was cut in vain
@@ -62,9 +61,9 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
         assert load.kept_bytes > load.raw_bytes
         assert 0 <= load.gc_seconds < load.seconds
     assert drain(landing.request(), spark, progress=said.append).outcome == "idle"
-    assert Counter(row["id"] for row in landing.read(landing.layout.table)) == dict.fromkeys(
-        sent, 1
-    )
+    assert Counter(
+        row["id"] for row in landing.read(landing.layout.tables.target.path)
+    ) == dict.fromkeys(sent, 1)
 
 
 def forget_what_other_tests_persisted(spark: SparkSession) -> None:

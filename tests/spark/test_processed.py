@@ -164,12 +164,14 @@ def _table(it: Derivation, path: str, columns: str) -> Counter[tuple[Any, ...]]:
 def _held(it: Derivation, rows: list[Row]) -> None:
     columns = 'k, segment_start, position, n, "sum"'
     expected = Counter(tuple(map(str, row)) for row in model(rows))
-    assert _table(it, it.layout.table, columns) == expected
+    assert _table(it, it.layout.tables.target.path, columns) == expected
 
 
 def _states(it: Derivation) -> Counter[tuple[Any, ...]]:
     return _table(
-        it, it.layout.snapshots, "k, segment_start, _at, _number, _position, _stays, _snapshot"
+        it,
+        it.layout.tables.snapshots.path,
+        "k, segment_start, _at, _number, _position, _stays, _snapshot",
     )
 
 
@@ -195,7 +197,7 @@ def test_thousands_of_histories_equal_a_plain_fold(tmp_path: Path, spark: SparkS
     anew.insert(*world.rows.values())
     anew.derive()
     assert states == _states(anew), "states are a function of the source"
-    assert prove(it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)).holds
+    assert prove(it.layout, it.flow, [TableLog(it.path)], it.layout.tables.target).holds
 
 
 def _is_behind(it: Derivation) -> bool:
@@ -217,22 +219,20 @@ def test_what_a_batch_that_died_left_is_replaced_or_kept(
         with pytest.raises(Injected):
             it.derive(reached=dying)
         left = _states(it)
-        version = TableLog(it.layout.snapshots).version
+        version = it.layout.tables.snapshots.version
         it.derive()
-        assert TableLog(it.layout.snapshots).version == version, (
-            "equal states are not written again"
-        )
+        assert it.layout.tables.snapshots.version == version, "equal states are not written again"
         assert left == _states(it)
         _held(it, list(world.rows.values()))
         _apply(it, world.step(3))
     it.derive()
-    before = TableLog(it.layout.snapshots).files()
+    before = it.layout.tables.snapshots.files()
     it.upsert(*[row for row in world.rows.values() if row[3] is not None][:1])  # the same row again
     (row,) = it.derive()
-    assert (row.applied, TableLog(it.layout.snapshots).files()) == (0, before)
+    assert (row.applied, it.layout.tables.snapshots.files()) == (0, before)
     assert not _is_behind(it)
     spark.sql(
-        f"delete from delta.`{it.layout.snapshots}`"
+        f"delete from delta.`{it.layout.tables.snapshots.path}`"
     )  # lost: keys are folded whole, and have states again
     _apply(it, world.step(3))
     it.derive()
@@ -259,8 +259,8 @@ def test_states_that_lack_a_batch_are_all_made_again(tmp_path: Path, spark: Spar
     it.insert(*rows)
     it.derive()
     come(*((200 + key, 1, "ab"[key], START + timedelta(minutes=13), 2, 0.5, "") for key in (0, 1)))
-    for one in (Path(it.layout.snapshots) / "_delta_log").glob(
-        f"*{TableLog(it.layout.snapshots).version:020}.*"
+    for one in (Path(it.layout.tables.snapshots.path) / "_delta_log").glob(
+        f"*{it.layout.tables.snapshots.version:020}.*"
     ):
         one.unlink()
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
@@ -281,7 +281,7 @@ def test_a_change_reads_what_follows_the_newest_state_before_it(
     it.insert(*rows)
     # states of an earlier form of the class, which a reset leaves: they give way
     spark.createDataFrame([("a", 1)], "k string, _generation int").write.format("delta").save(
-        it.layout.snapshots
+        it.layout.tables.snapshots.path
     )
     it.derive()
     assert _states(it).total() == 10
@@ -303,7 +303,7 @@ def test_a_fold_that_fails_names_key_and_line(tmp_path: Path, spark: SparkSessio
     assert "key ('b'): process: ValueError: no such number (shop.py:6)" in error.value.found, (
         error.value.found
     )
-    assert not TableLog(it.layout.snapshots).exists
+    assert not it.layout.tables.snapshots.exists
 
 
 def test_the_source_rows_behind_a_row_are_those_of_its_segment(
@@ -317,7 +317,7 @@ def test_the_source_rows_behind_a_row_are_those_of_its_segment(
         )
     )
     it.derive()
-    table = TableLog(it.layout.table).query("select * from t where n < 0 order by segment_start")
+    table = it.layout.tables.target.query("select * from t where n < 0 order by segment_start")
     (found,) = source_rows(it.layout, it.flow, [TableLog(it.path)], table, 0, 10)
     assert [sorted(row["id"] for row in found[0] if row["_row"] == at) for at in (0, 1)] == [
         [0, 1, 2],
@@ -335,7 +335,7 @@ CODE = BASKET.replace('["n"] == 666', '["delay"] == 666').replace('row["n"]]', '
 
 
 def _run(it: Chain) -> Iterator[tuple[Any, ...]]:
-    for row in TableLog(it.layout("baskets").table).rows(
+    for row in it.layout("baskets").tables.target.rows(
         "select * from t order by segment_start, position"
     ):
         yield tuple(row.values())[:-1]
@@ -355,7 +355,7 @@ def test_a_changed_class_is_another_derivation(tmp_path: Path, spark: SparkSessi
     )
     kind = prove(it.layout("baskets"), it.spec.declared("baskets"), it.sources("baskets"), _of(it))
     assert kind.engine.startswith("python ") and "folds row by row" in kind.engine and kind.holds
-    spark.sql(f"update delta.`{it.layout('baskets').table}` set n = 9 where n = 2")
+    spark.sql(f"update delta.`{it.layout('baskets').tables.target.path}` set n = 9 where n = 2")
     assert not it.proven("baskets")
     write(home, CODE.replace("% 2 == 0", "% 2 == 1"))
     it.spec = PipelineSpec.model_validate(it.document)
@@ -385,11 +385,9 @@ def test_a_changed_class_is_another_derivation(tmp_path: Path, spark: SparkSessi
         (1, 1, 1),
         (2, -2, 1),
     ] and it.proven("baskets")
-    states = TableLog(it.layout("baskets").snapshots).rows(
-        "select distinct _generation as g from t"
-    )
+    states = it.layout("baskets").tables.snapshots.rows("select distinct _generation as g from t")
     assert [row["g"] for row in states] == [2], "states were made anew"
 
 
 def _of(it: Chain) -> TableLog:
-    return TableLog(it.layout("baskets").table)
+    return it.layout("baskets").tables.target

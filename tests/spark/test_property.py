@@ -112,7 +112,7 @@ def _batches(landing: Landing, case: Case) -> list[list[Change]]:
     """
     files = [file for drain in case.drains for file in drain.files]
     found: dict[int, list[Change]] = {}
-    for row in landing.read(landing.layout.intake_of(1)):
+    for row in landing.read(landing.layout.tables.intake(1).path):
         seen, mtime = round(row["first_seen"].timestamp() * 10**6), row["mtime_ns"] // 1000
         lines = files[int(Path(row["unit"]).stem) - 1]
         changes = [replace(line.change, arrived=min(seen, mtime)) for line in lines if line.change]
@@ -194,7 +194,7 @@ def _originated(landing: Landing, case: Case) -> None:
         if line.change
     ]
     assert found == Counter(wanted)
-    taken = {row["unit"]: row for row in landing.read(landing.layout.intake_of(1))}
+    taken = {row["unit"]: row for row in landing.read(landing.layout.tables.intake(1).path)}
     for row in rows:
         file = taken[row["_origin"]["unit"]]
         assert row["_arrived_at"].timestamp() == min(

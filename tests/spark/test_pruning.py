@@ -19,7 +19,6 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
 from draindown.flow import quarantine
-from draindown.lake.table_log import TableLog
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.session import configured
@@ -36,13 +35,13 @@ def _line(key: int, seq: int, a: int, op: str = "u") -> str:
 
 
 def _files(landing: Landing) -> set[Path]:
-    return set(Path(landing.layout.table).rglob("*.parquet"))
+    return set(Path(landing.layout.tables.target.path).rglob("*.parquet"))
 
 
 def _rows(landing: Landing) -> dict[int, int]:
     found = (
         QueryBuilder()
-        .register("t", DeltaTable(landing.layout.table))
+        .register("t", DeltaTable(landing.layout.tables.target.path))
         .execute("select id, a from t")
     )
     return {
@@ -103,11 +102,11 @@ def test_partitions_between_those_of_a_batch_are_not_read_even_if_they_are_too_m
         landing.deliver(*[line(part, seq) for part in (9, 11)])
         landing.apply(spark, tuning=Tuning(named_values=most))
 
-    for path in Path(landing.layout.table).rglob("*.hidden"):
+    for path in Path(landing.layout.tables.target.path).rglob("*.hidden"):
         path.rename(path.with_suffix(".parquet"))
     found = (
         QueryBuilder()
-        .register("t", DeltaTable(landing.layout.table))
+        .register("t", DeltaTable(landing.layout.tables.target.path))
         .execute("select a, seq from t")
     )
     held = {
@@ -135,7 +134,7 @@ def test_a_bucket_made_of_the_key_prunes(tmp_path: Path, spark: SparkSession) ->
     landing.apply(spark)
     found = (
         QueryBuilder()
-        .register("t", DeltaTable(landing.layout.table))
+        .register("t", DeltaTable(landing.layout.tables.target.path))
         .execute("select name, bucket from t")
     )
     buckets = {
@@ -172,7 +171,7 @@ def bucketed(home: Path, buckets: int) -> Landing:
 def _places(landing: Landing) -> list[tuple[str, int, int]]:
     found = (
         QueryBuilder()
-        .register("t", DeltaTable(landing.layout.table))
+        .register("t", DeltaTable(landing.layout.tables.target.path))
         .execute("select name, seq, bucket from t")
     )
     rows = pa.RecordBatchReader.from_stream(found).read_all().to_pylist()
@@ -216,11 +215,11 @@ def test_a_rebuild_makes_partitions_of_another_computation_prune_again(
     landing, names = bucketed(tmp_path, 16), [str(number) for number in range(40)]
     landing.deliver(*[json.dumps({"name": name, "seq": 1}) for name in names])
     landing.drain(spark)
-    first = TableLog(landing.layout.table).properties[partitioning.PROPERTY]
+    first = landing.layout.tables.target.properties[partitioning.PROPERTY]
     landing.transform("own", BUCKET.format(32))
     rebuild(landing.request("rebuild"), spark, progress=lambda line: None)
     assert _places(landing) == sorted((name, 1, _in(name, 32)) for name in names)
-    assert TableLog(landing.layout.table).properties[partitioning.PROPERTY] != first
+    assert landing.layout.tables.target.properties[partitioning.PROPERTY] != first
     for path in _files(landing):
         if path.parent.name != f"bucket={_in(names[0], 32)}":
             path.rename(path.with_suffix(".hidden"))
@@ -277,7 +276,7 @@ def test_a_batch_that_its_keys_do_not_lead_to_its_files_is_told_of(
         spark, {"spark.sql.shuffle.partitions": "10", "spark.sql.adaptive.enabled": "false"}
     ):
         landing.apply(spark)
-    files = len(DeltaTable(landing.layout.table).file_uris())
+    files = len(DeltaTable(landing.layout.tables.target.path).file_uris())
     assert files >= 8
     # neighbours where an order tells of them, and the two ends of what has none
     some = (0, 1) if advice is None else (min(range(40), key=name), max(range(40), key=name))
@@ -338,7 +337,7 @@ def test_a_key_that_is_not_text_is_refused_as_it_could_not_be_found_again(
     for landing, reasons in ((plain, {"malformed": 2}), (made, {"type:id": 1})):
         rows = (
             QueryBuilder()
-            .register("t", DeltaTable(landing.layout.table))
+            .register("t", DeltaTable(landing.layout.tables.target.path))
             .execute("select id, seq from t")
         )
         assert pa.RecordBatchReader.from_stream(rows).read_all().to_pylist() == [

@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.sources import raw
 from draindown.sources.slices import Unit
 from draindown.spark.frames import NUMBER, TEXT, relation
@@ -53,19 +52,19 @@ def ranges(draw: random.Random, units: int) -> list[Unit]:
 def test_records_of_any_number_of_partitions_are_kept_and_read_again(
     spark: SparkSession, tmp_path: Path, units: int
 ) -> None:
-    draw, layout = random.Random(units), FlowLayout(str(tmp_path), "p", "f", "f")
+    draw, layout = random.Random(units), FlowHome(str(tmp_path), "p", "f", "f")
     asked = ranges(draw, units)
     inside = [(one.name, at) for one in asked for at in range(one.start, one.until)]
     beside = [(one.name, one.until) for one in asked] + [("t/none", 1)]
     raw.create(layout)
     own = {"generation": F.lit(1), "batch": F.lit(0).cast("long"), "kind": F.lit("source")}
     kept = rows(parsed(spark, inside + beside), asked, DAY).withColumns(own)
-    kept.write.format("delta").mode("append").save(layout.raw)
-    held = TableLog(layout.raw).rows("select unit, log, position from t where part = 'records'")
+    kept.write.format("delta").mode("append").save(layout.tables.raw.path)
+    held = layout.tables.raw.rows("select unit, log, position from t where part = 'records'")
     assert sorted((row["unit"], row["position"]) for row in held) == sorted(inside)
     assert {row["log"] for row in held} == {"x"}
     assert sum(one.until - one.start for one in raw.ranges(layout)) == len(inside)
-    wanted = [Unit(**{**vars(one), "kept": layout.raw}) for one in asked]
+    wanted = [Unit(**{**vars(one), "kept": layout.tables.raw.path}) for one in asked]
     found = read(spark, wanted).select("_unit", "_id", "value").collect()
     assert sorted((row["_unit"], row["_id"]) for row in found) == sorted(inside)
     other = [Unit(**{**vars(one), "log": "y"}) for one in wanted]
@@ -76,7 +75,7 @@ def test_records_of_any_number_of_partitions_are_kept_and_read_again(
 def test_files_that_hold_none_of_the_ranges_are_not_read(
     spark: SparkSession, tmp_path: Path, units: int
 ) -> None:
-    layout = FlowLayout(str(tmp_path), "p", "f", "f")
+    layout = FlowHome(str(tmp_path), "p", "f", "f")
     raw.create(layout)
     for first in (0, 1000):
         records = [
@@ -91,9 +90,9 @@ def test_files_that_hold_none_of_the_ranges_are_not_read(
             for n in range(units)
             for at in range(10)
         ]
-        before = set(Path(layout.raw).rglob("*.parquet"))
-        delta.append(layout.raw, pa.Table.from_pylist(records, schema=raw.SCHEMA))
-        (written,) = set(Path(layout.raw).rglob("*.parquet")) - before
+        before = set(Path(layout.tables.raw.path).rglob("*.parquet"))
+        delta.append(layout.tables.raw.path, pa.Table.from_pylist(records, schema=raw.SCHEMA))
+        (written,) = set(Path(layout.tables.raw.path).rglob("*.parquet")) - before
     written.unlink()
-    asked = [unit(n, 2, 5, kept=layout.raw) for n in range(units)]
+    asked = [unit(n, 2, 5, kept=layout.tables.raw.path) for n in range(units)]
     assert read(spark, asked).count() == 3 * units

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from draindown.audit.recount import audit
 from draindown.base.exits import Exit
-from draindown.lake.table_log import TableLog
 from tests.landing import Landing
 
 DAY = date(2010, 12, 1)
@@ -279,7 +278,7 @@ def test_an_export_ends_right_or_is_refused_by_row(
         tuple(_shown(value) for value in row)
         for row in sorted(export.rows, key=lambda row: str(row[0]))
     ]
-    kept = TableLog(landing.layout.quarantine).rows("select * from t order by origin.position")
+    kept = landing.layout.tables.quarantine.rows("select * from t order by origin.position")
     assert [
         (row["origin"]["position"], row["reason"], row["field"]) for row in kept
     ] == export.refused

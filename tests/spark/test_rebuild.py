@@ -257,7 +257,7 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(
         for row in quarantine.listed(landing.layout, quarantine.Filter(reason="malformed"))
     ]
     quarantine.discard(landing.layout, first[:1], by="someone")
-    published, before = publish(landing), content(landing.layout.table)
+    published, before = publish(landing), content(landing.layout.tables.target.path)
     refused_before = refusals(landing)
     assert set(Counter(refused_before.values())) == {"open", "discarded"}
 
@@ -281,30 +281,30 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(
     def reached(step: str) -> None:
         if step in ("read", "staged") and step not in held:
             held.append(step)
-            assert content(changed.layout.table) == before
+            assert content(changed.layout.tables.target.path) == before
             assert refusals(changed) == cut_short
             assert generations.generation(changed.layout) == 1
             with pytest.raises(TransientError) as caught:
                 changed.drain(spark)
             assert caught.value.code == "lease-held"
 
-    with polling(changed.layout.table) as seen:
+    with polling(changed.layout.tables.target.path) as seen:
         done = rebuilt(changed, spark, reached=reached)
     assert (done.outcome, held) == ("done", ["read", "staged"])
-    after = content(changed.layout.table)
-    assert after == content(control.layout.table)
+    after = content(changed.layout.tables.target.path)
+    assert after == content(control.layout.tables.target.path)
     assert [state for state in seen if state not in (before, after)] == []
     assert seen[0] == before
     assert seen[-1] in (before, after)
 
-    table = DeltaTable(changed.layout.table)
-    assert (TableLog(changed.layout.table).id, table.metadata().partition_columns) == (
+    table = DeltaTable(changed.layout.tables.target.path)
+    assert (changed.layout.tables.target.id, table.metadata().partition_columns) == (
         published.table_id,
         ["zone"],
     )
-    assert content(changed.layout.table, published.version) == before
+    assert content(changed.layout.tables.target.path, published.version) == before
     assert (
-        TableLog(changed.layout.table).properties["delta.dataSkippingStatsColumns"]
+        changed.layout.tables.target.properties["delta.dataSkippingStatsColumns"]
         == "id,seq,_changed_at"
     )
     assert Counter(row["id"] for row in changed.tombstones()) == Counter(
@@ -333,15 +333,15 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(
     for one in (changed, control):
         land(one, 4)
         one.drain(spark)
-    assert content(changed.layout.table) == content(control.layout.table)
+    assert content(changed.layout.tables.target.path) == content(control.layout.tables.target.path)
     healthy(changed)
     state = gate_published.unpublished(changed.layout)
     assert state is not None and state.since is not None
     work = compaction.work(changed.layout, changed.request().flow_spec.maintenance, force=True)
     for one_table in work.tables:
         rewrite(spark, one_table, 64 * 1024**2, lambda: None)
-    assert lost_files(TableLog(changed.layout.table, published.version)) == []
-    assert content(changed.layout.table) == content(control.layout.table)
+    assert lost_files(TableLog(changed.layout.tables.target.path, published.version)) == []
+    assert content(changed.layout.tables.target.path) == content(control.layout.tables.target.path)
     healthy(changed)
 
 
@@ -378,7 +378,7 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(
     replay_rows(
         free.request("rows", quarantine_ids=tuple(passing[:1])), spark
     )  # in the table by a replay
-    before = content(old.layout.table)
+    before = content(old.layout.tables.target.path)
 
     stop = Stop()
     stopped = rebuilt(
@@ -396,10 +396,10 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(
     for fault in ("quarantined", "merged", "staged"):
         with pytest.raises(Exception):  # noqa: B017 - Spark wraps what a batch raises
             rebuilt(new, spark, fault)
-        assert content(new.layout.table) == before, fault
+        assert content(new.layout.tables.target.path) == before, fault
     with pytest.raises(Injected):
         rebuilt(new, spark, "swapped")
-    assert content(new.layout.table) == content(control.layout.table)
+    assert content(new.layout.tables.target.path) == content(control.layout.tables.target.path)
     assert generations.generation(new.layout) == 1
     finish_killed_at_each_step(new)
     land(new, 3)
@@ -408,8 +408,8 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(
         new.drain(spark).outcome == "done"
     )  # a run finishes it, and goes on in the new generation
     control.drain(spark)
-    assert content(new.layout.table) == content(control.layout.table)
-    assert TableLog(new.layout.table).partition_columns == []
+    assert content(new.layout.tables.target.path) == content(control.layout.tables.target.path)
+    assert new.layout.tables.target.partition_columns == []
     assert {
         place: state for place, state in refusals(new).items() if state != "released"
     } == refusals(control)
@@ -434,14 +434,16 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(
         4,
         {str(new.landing / "002.json")},
     )
-    rows = sum(content(control.layout.table).values())
-    assert 0 < sum(content(new.layout.table).values()) < rows
+    rows = sum(content(control.layout.tables.target.path).values())
+    assert 0 < sum(content(new.layout.tables.target.path).values()) < rows
     healthy(new)
 
 
 def test_a_request_of_a_rebuild_survives_its_job(tmp_path: Path) -> None:
     asked = Landing(tmp_path).request(staged=2)
-    assert Request.decode(asked.encode()).layout.table.endswith("generations/0002/rebuilt/table")
+    assert Request.decode(asked.encode()).layout.tables.target.path.endswith(
+        "generations/0002/rebuilt/table"
+    )
 
 
 @pytest.mark.full  # tests/tables/test_foreign_rows.py has the counts
@@ -453,7 +455,7 @@ def test_rows_of_another_writer_are_on_the_card_and_dropped_by_a_word(
     """
     it = Landing(tmp_path, columns={"id": "string not null", "seq": "int not null", "op": "string"})
     old = spark.sql("select cast(id as string) as id, cast(9 as int) as seq from range(2, 5)")
-    old.write.format("delta").save(it.layout.table)
+    old.write.format("delta").save(it.layout.tables.target.path)
     it.deliver(*[json.dumps({"id": str(number), "seq": 1}) for number in range(3)])
     drained = it.drain(spark)
     judged = check(it.request(), spark)

@@ -14,7 +14,6 @@ from draindown.base.exits import Exit
 from draindown.flow import quarantine
 from draindown.gate import published as gate_published
 from draindown.gate import waivers
-from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.pages import flows
 from draindown.planning import plan
@@ -123,7 +122,7 @@ def test_where_nothing_is_left_to_publish_the_pointer_follows_once_rows_are_disc
         "no row changed: nobody is told"
     )
     pointer = gate_published.published(landing.layout)
-    assert pointer is not None and pointer.version == TableLog(landing.layout.table).version
+    assert pointer is not None and pointer.version == landing.layout.tables.target.version
     assert pointer.run_id == "first"
 
 

@@ -166,7 +166,7 @@ def test_every_loss_is_named_and_reset_brings_the_table_back(
     assert (content(landing), refusals(landing)) == (right, refused)
     healthy(landing)
 
-    shutil.rmtree(landing.layout.table)
+    shutil.rmtree(landing.layout.tables.target.path)
     refused_with("table-behind-checkpoint", landing, spark)
     plan = reset(landing)
     assert (plan.generation, plan.target, plan.holds_previous) == (3, "absent", False)
@@ -175,7 +175,7 @@ def test_every_loss_is_named_and_reset_brings_the_table_back(
     found = audit(landing.spec, "f", root=landing.home)
     assert found.clean, str(found)
 
-    DeltaTable.forPath(spark, landing.layout.table).restoreToVersion(1)
+    DeltaTable.forPath(spark, landing.layout.tables.target.path).restoreToVersion(1)
     refused_with("table-behind-checkpoint", landing, spark)
     for file in (Path(landing.layout.checkpoint(3)) / "offsets").iterdir():
         file.write_bytes(b"")
@@ -244,7 +244,7 @@ def test_an_append_table_is_reset_only_once_it_is_gone(spark: SparkSession, tmp_
         with pytest.raises(TerminalError) as caught:
             ask()
         assert caught.value.code in ("reset-would-double", "replay-would-double")
-    shutil.rmtree(loose.layout.table)
+    shutil.rmtree(loose.layout.tables.target.path)
     reset(landing)
     drain(
         landing.request("strict"), spark, progress=lambda line: None
@@ -253,7 +253,7 @@ def test_an_append_table_is_reset_only_once_it_is_gone(spark: SparkSession, tmp_
     assert (content(landing), sums.released, sums.open) == (right, 0, sums.refused)
     found = audit(landing.spec, "f", root=landing.home)
     assert found.clean, str(found)
-    shutil.rmtree(loose.layout.table)
+    shutil.rmtree(loose.layout.tables.target.path)
     reset(loose)
     drain(loose.request("loose"), spark, progress=lambda line: None)
     assert (content(loose), quarantine.counts(loose.layout).released) == (more, 2)
@@ -270,7 +270,7 @@ def test_an_append_flow_goes_on_after_its_quarantine_was_torn(
         landing.deliver(json.dumps({"id": str(number), "seq": 1}), "torn {")
         landing.drain(spark)
     right = content(landing)
-    newest = max(Path(landing.layout.quarantine, "_delta_log").glob("*.json"))
+    newest = max(Path(landing.layout.tables.quarantine.path, "_delta_log").glob("*.json"))
     newest.write_bytes(b"")
     reset(landing, table_aside=True)
     landing.drain(spark)
@@ -320,7 +320,7 @@ def test_rows_of_a_csv_whose_header_is_lost_are_not_replayed(
     strict.deliver("a,id", "bad,k2", name="2.csv")
     strict.drain(spark)
     loose = Landing(tmp_path, source={"format": "csv"}, target=target, columns=columns)
-    shutil.rmtree(loose.layout.intake_of(1))
+    shutil.rmtree(loose.layout.tables.intake(1).path)
     cleared.unlink()
     reset(loose, accept_missing=True)
     strict.drain(spark)
@@ -387,13 +387,13 @@ def test_rows_of_one_place_are_applied_once_each(
     strict.deliver(json.dumps({"id": "bad", "seq": 1, "a": -1}))
     strict.drain(spark)
     loose = Landing(tmp_path, target=APPEND)
-    rows = spark.read.format("delta").load(loose.layout.quarantine)
+    rows = spark.read.format("delta").load(loose.layout.tables.quarantine.path)
     other = rows.withColumns(
         {"quarantine_id": F.lit("other"), "raw": F.lit("no json"), "raw_length": F.lit(7)}
     )
     other.withColumn("raw_length", F.col("raw_length").cast("long")).write.format("delta").mode(
         "append"
-    ).save(loose.layout.quarantine)
+    ).save(loose.layout.tables.quarantine.path)
     for _ in range(times):
         ids = tuple(quarantine.identified(loose.layout, quarantine.Filter()))
         replay_rows(loose.request("rows", quarantine_ids=ids), spark)

@@ -70,7 +70,10 @@ def test_a_rule_that_spark_refuses_ends_the_drain_before_it_begins(
     (line,) = str(report.error["found"]).splitlines()
     assert line.startswith(f"{tmp_path}/p.yaml:9:7: flows.f.rules.wrong: ")
     assert "SQLSTATE" not in line and "Exception" not in line
-    assert not Path(asked.layout.table).exists() and not Path(asked.layout.intake_of(1)).exists()
+    assert (
+        not Path(asked.layout.tables.target.path).exists()
+        and not Path(asked.layout.tables.intake(1).path).exists()
+    )
     said = capfd.readouterr()
     assert "Traceback" not in said.err + said.out
 

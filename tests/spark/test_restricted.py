@@ -82,7 +82,7 @@ def test_a_table_that_takes_no_such_row_is_named_with_the_way_out(landing: Make)
     assert here.attempt_batches()[1] == Exit.DONE
 
     def alter() -> Any:
-        return DeltaTable(here.layout.table).alter
+        return DeltaTable(here.layout.tables.target.path).alter
 
     here.deliver(json.dumps({"id": 1, "n": 7, "p": "c"}))
     alter().set_table_properties({"delta.appendOnly": "true"})

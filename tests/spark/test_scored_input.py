@@ -68,7 +68,7 @@ class Story:
             place: (row["reason"], row["field"]) for place, row in self.here.refused().items()
         }
         return Seen(
-            self.here.rows() if TableLog(self.here.layout.table).exists else [],
+            self.here.rows() if self.here.layout.tables.target.exists else [],
             refused,
             self.here.parked(),
         )
@@ -182,7 +182,7 @@ def _judge_strays(story: Story) -> Trial:
 def _proof(story: Story, found: list[Delivery]) -> str:
     """How many files of the case draindown saw with exactly these bytes, or named."""
     layout, seen = story.here.layout, set()
-    for path in (layout.intake_of(1), layout.parked):
+    for path in (layout.tables.intake(1).path, layout.tables.parked.path):
         if TableLog(path).exists:
             seen |= {
                 row["sha256"] for row in TableLog(path).query("select sha256 from t").to_pylist()

@@ -83,10 +83,10 @@ class Two(Chain):
         """Whether the table is what DuckDB computes from both tables, and what Spark proves it to
         be.
         """
-        found = TableLog(self.layout("owned").table).rows("select carrier, n, owner from t")
+        found = self.layout("owned").tables.target.rows("select carrier, n, owner from t")
         with duckdb.connect() as db:
             for name in ("flights", "owners"):
-                db.register(name, TableLog(self.layout(name).table).query("select * from t"))
+                db.register(name, self.layout(name).tables.target.query("select * from t"))
             expected = db.execute(SQL).fetchall()
         return sorted((tuple(row.values()) for row in found), key=str) == sorted(expected, key=str)
 
@@ -152,19 +152,19 @@ def test_either_table_moves_the_flow_and_neither_leaves_it_idle(it: Two) -> None
     assert it.right() and not it.waits("owned")
     it.deliver(it.row(2, 2, "C", noise="not read"))
     it.run("flights")
-    before = TableLog(it.layout("owned").table).version
+    before = it.layout("owned").tables.target.version
     it.run("owned")
-    assert TableLog(it.layout("owned").table).version == before + 1 and not it.waits("owned"), (
+    assert it.layout("owned").tables.target.version == before + 1 and not it.waits("owned"), (
         "an empty commit"
     )
     declared, pinned = it.spec.declared("owned"), [unit.until for unit in _newest(it).units]
     assert isinstance(declared, DerivedFlow)
     sources = [
-        TableLog(it.layout(name).table, at)
+        TableLog(it.layout(name).tables.target.path, at)
         for name, at in zip(("flights", "owners"), pinned, strict=True)
     ]
     assert prove(
-        it.spark, it.layout("owned"), declared, sources, TableLog(it.layout("owned").table)
+        it.spark, it.layout("owned"), declared, sources, it.layout("owned").tables.target
     ).holds
 
 
@@ -182,7 +182,7 @@ def test_a_replay_computes_again_what_a_range_touched_as_the_sources_are_now(it:
     it.owners({"code": "C", "owner": "cora"}, {"code": "A", "owner": "abe"})
     it.deliver(it.row(1, 1, op="d"), it.row(4, 1, op="d"), it.row(7, 1, op="d"))  # no B any more
     it.run()
-    it.spark.sql(f"update delta.`{layout.table}` set owner = 'wrong'")
+    it.spark.sql(f"update delta.`{layout.tables.target.path}` set owner = 'wrong'")
     request = it.request("owned").model_copy(
         update={"replay": Again(since=times[0], until=times[1])}
     )
@@ -201,7 +201,7 @@ def test_a_replay_computes_again_what_a_range_touched_as_the_sources_are_now(it:
     assert report.outcome == "done"
     rows = {
         row["carrier"]: row["owner"]
-        for row in TableLog(layout.table).rows("select carrier, owner from t")
+        for row in layout.tables.target.rows("select carrier, owner from t")
     }
     assert rows == {None: "wrong", "A": "wrong", "C": "cora"}, "C as it is now, and no other key"
     (row,) = [one for one in ledger_table.recent(layout, 9) if one.kind == "replay"]
@@ -216,10 +216,10 @@ def test_a_replay_computes_again_what_a_range_touched_as_the_sources_are_now(it:
     assert it.right(), "the fill compares all"
     asked = everything.replay.model_copy(update={"again": True})  # type: ignore[union-attr]
     once_more = everything.model_copy(update={"replay": asked, "run_id": "once more"})
-    before = TableLog(layout.table).version
+    before = layout.tables.target.version
     assert replay_plan.find(once_more).left
     replay(once_more, it.spark, progress=lambda line: None)
-    changed = [one.rows_changed for one in TableLog(layout.table).commits_since(before)]
+    changed = [one.rows_changed for one in layout.tables.target.commits_since(before)]
     assert it.right() and set(changed) == {(0, 0, 0)}, "harmless"
     it.run("owned")
     assert it.check("owned").outcome in ("done", "idle")
@@ -253,7 +253,7 @@ def test_a_changed_query_is_computed_beside_and_swapped_in(
     it.deliver(*(it.row(number, 50 * number, delay=number) for number in range(8)))
     for _ in range(3):
         it.run()
-    layout, before = it.layout("hourly"), TableLog(it.layout("hourly").table).version
+    layout, before = it.layout("hourly"), it.layout("hourly").tables.target.version
     (reader,) = registered.readers(it.layout("flights"))
     window = HOURLY["window"] | {"measures": {"flights": "count(*)", "latest": "max(delay)"}}
     document = json.loads(it.spec.model_dump_json(exclude_none=True))
@@ -282,8 +282,8 @@ def test_a_changed_query_is_computed_beside_and_swapped_in(
 
     with pytest.raises(Injected):
         rebuild(it.request("hourly"), spark, progress=lambda line: None, reached=dying)
-    assert TableLog(layout.table).version == before, "nothing live changed"
-    newest = TableLog(it.layout("flights").table).version
+    assert layout.tables.target.version == before, "nothing live changed"
+    newest = it.layout("flights").tables.target.version
     beside = dataclasses.replace(reader, version=newest, staged=2)
     assert newest > reader.version and registered.readers(it.layout("flights")) == [
         reader,
@@ -293,7 +293,7 @@ def test_a_changed_query_is_computed_beside_and_swapped_in(
     report = rebuild(it.request("hourly"), spark, progress=lambda line: None)
     assert report.outcome == "done" and generations.generation(layout) == 2
     columns = {"window_start", "window_end", "carrier", "flights", "latest", "_changed_at"}
-    assert set(TableLog(layout.table).column_types) == columns
+    assert set(layout.tables.target.column_types) == columns
     assert it.check("hourly").outcome == "done" and it.proven("hourly")
     assert it.waits("daily")
     it.run("daily")
@@ -334,21 +334,21 @@ def test_a_table_of_another_pipeline_is_followed_once_its_own_flow_has_switched_
     deliver(1, code="A", owner="ann")
     run("crm", "owners")
     owners, owned = request("crm", "owners").layout, {"table": "owners", "pipeline": "crm"}
-    assert TableLog(owners.table).properties.get(FEED) != "true"
+    assert owners.tables.target.properties.get(FEED) != "true"
     per = {"keys": ["code"], "sql": "select code, upper(owner) as owner from owners"}
     declare("shop", owned={"source": owned, "per": per})
     (waiting,) = plan(request("shop", "owned", "plan"), now())[1]
     assert waiting.next == "draindown run crm --flow owners" and "of pipeline crm" in waiting.detail
     assert "for shop/owned" in plan(request("crm", "owners", "plan"), now())[0].reasons["drain"]
     run("crm", "owners")
-    assert TableLog(owners.table).properties[FEED] == "true"
+    assert owners.tables.target.properties[FEED] == "true"
     run("shop", "owned")
     deliver(2, code="B", owner="bob")
     deliver(3, code="A", op="d")
     run("crm", "owners")
     assert plan(request("shop", "owned", "plan"), now())[0].drain
     run("shop", "owned")
-    found = TableLog(request("shop", "owned").layout.table).rows("select code, owner from t")
+    found = request("shop", "owned").layout.tables.target.rows("select code, owner from t")
     assert (
         found == [{"code": "B", "owner": "BOB"}]
         and not plan(request("shop", "owned", "plan"), now())[0].drain

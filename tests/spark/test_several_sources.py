@@ -99,7 +99,9 @@ class Shop:
         declared = self.spec.declared("d")
         assert isinstance(declared, DerivedFlow)
         self.flow, self.sql_ = declared, sql
-        self.paths = [self.spec.layout(one.table).table for one in declared.source.read]
+        self.paths = [
+            self.spec.layout(one.table).tables.target.path for one in declared.source.read
+        ]
         for one, path in zip(declared.source.read, self.paths, strict=True):
             columns = ORDERS if one.table == "orders" else CUSTOMERS
             types = ", ".join(
@@ -111,7 +113,7 @@ class Shop:
             )
 
     def path(self, table: str) -> str:
-        return self.spec.layout(table).table
+        return self.spec.layout(table).tables.target.path
 
     def insert(self, table: str, *rows: tuple[Any, ...]) -> None:
         columns = ORDERS if table == "orders" else CUSTOMERS
@@ -156,7 +158,7 @@ class Shop:
         return row
 
     def table(self) -> list[tuple[Any, ...]]:
-        found = TableLog(self.spec.layout("d").table).rows("select * from t")
+        found = self.spec.layout("d").tables.target.rows("select * from t")
         return sorted(
             (tuple(row[name] for name in row if name != "_changed_at") for row in found), key=str
         )
@@ -236,13 +238,13 @@ def test_histories_of_both_tables_equal_what_another_engine_computes(
             if getattr(row, fate)
         }
     assert len(met) > 1
-    before = TableLog(it.spec.layout("d").table).version
+    before = it.spec.layout("d").tables.target.version
     it.sql("orders", "update {t} set seq = seq + 1, noise = 'other'")
     (row,) = it.derive()
     assert (row.touched, row.used) == (0, 0) and row.records == row.irrelevant > 0, (
         "columns that no query reads"
     )
-    assert TableLog(it.spec.layout("d").table).version == before + 1, "an empty commit"
+    assert it.spec.layout("d").tables.target.version == before + 1, "an empty commit"
 
 
 Rows = list[tuple[Any, ...]]
@@ -387,7 +389,7 @@ def test_a_change_of_one_table_touches_its_keys_alone_and_reads_the_other_at_its
         it.spec.layout("d"),
         it.flow,
         [TableLog(one) for one in it.paths],
-        TableLog(it.spec.layout("d").table),
+        it.spec.layout("d").tables.target,
     )
     assert (
         found.holds and found.found == 4 and [one.version for one in found.sources] == it.consumed
@@ -398,7 +400,7 @@ def test_a_change_of_one_table_touches_its_keys_alone_and_reads_the_other_at_its
         it.spec.layout("d"),
         it.flow,
         [TableLog(one) for one in it.paths],
-        TableLog(it.spec.layout("d").table),
+        it.spec.layout("d").tables.target,
     )
     assert [one.key for one in stale.falsehoods] == [{"customer_id": 3}]
 

@@ -78,7 +78,7 @@ def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> 
         with lease_of(layout, shared, owner="another", run_id="another"):
             pass
 
-    held = spark.read.format("delta").load(layout.table)
+    held = spark.read.format("delta").load(layout.tables.target.path)
     late = (
         held.limit(1)
         .withColumn("id", F.udf(lambda value: overtake() or value, "string")(F.lit("late")))
@@ -100,7 +100,7 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(
     landing.drain(spark)
     assert landing.epochs.pulse(1) == RELEASED
     pointer = Published(
-        version=TableLog(layout.table).version, table_id=TableLog(layout.table).id, changed_at=now(), at=now(),
+        version=layout.tables.target.version, table_id=layout.tables.target.id, changed_at=now(), at=now(),
         run_id="r", rows=1,
     )  # fmt: skip
     published.publish(layout, pointer)
@@ -118,10 +118,14 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(
     assert (landing.epochs.newest(), landing.epochs.pulse(3)) == (3, RELEASED)
     assert landing.values() == [("x", 1)]
 
-    for path in (layout.table, layout.tombstones, layout.quarantine):
+    for path in (
+        layout.tables.target.path,
+        layout.tables.tombstones.path,
+        layout.tables.quarantine.path,
+    ):
         assert TableLog(path).commits(1)[0].is_fence, path
-    assert TableLog(layout.table).last(app) == 0
-    assert TableLog(layout.table).version == pointer.version + 1
+    assert layout.tables.target.last(app) == 0
+    assert layout.tables.target.version == pointer.version + 1
     state = published.unpublished(layout)
     assert state is not None
     assert not state.pending, "a fence is nothing to judge"
@@ -136,12 +140,12 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(
         '{"id": "y", "seq": 0, "a": 9}',
     )
     landing.drain(spark)
-    assert TableLog(layout.table).last(app) == 1
+    assert layout.tables.target.last(app) == 1
     assert landing.values() == [("x", 2), ("z", 3)]
-    version = TableLog(layout.table).version
+    version = layout.tables.target.version
     landing.forget_last_batch()
     landing.drain(spark)
-    assert TableLog(layout.table).version == version
+    assert layout.tables.target.version == version
     assert landing.totals()["applied"] == 4
     landing.agrees()
 
@@ -172,15 +176,15 @@ def test_driver_that_was_followed_stops_at_its_next_step(
         assert report.error
         assert report.error["code"] == "lease-lost"
         assert landing.epochs.is_open(before + 2)
-        held = TableLog(landing.layout.table).exists and landing.values()
+        held = landing.layout.tables.target.exists and landing.values()
         assert held == {"quarantined": False, "remembered": [], "merged": [("x", 1)]}[step]
     assert landing.ledger() == []
     landing.drain(spark)
     assert landing.values() == [("x", 2)]
     assert [row["batch"] for row in landing.ledger()] == [0, 1]
-    fences = [commit.is_fence for commit in TableLog(landing.layout.table).commits(20)]
+    fences = [commit.is_fence for commit in landing.layout.tables.target.commits(20)]
     assert fences.count(True) == 2
-    assert DeltaTable.forPath(spark, landing.layout.table).toDF().count() == 1
+    assert DeltaTable.forPath(spark, landing.layout.tables.target.path).toDF().count() == 1
     landing.agrees()
 
 
@@ -206,7 +210,7 @@ def test_intake_of_a_driver_that_was_followed_takes_no_file_twice(
     with mock.patch.object(files, "sort_out", slow), pytest.raises(TransientError) as caught:
         landing.drain(spark)
     assert caught.value.code == "lease-lost"
-    assert sorted(row["slice"] for row in landing.read(landing.layout.intake_of(1))) == [1]
+    assert sorted(row["slice"] for row in landing.read(landing.layout.tables.intake(1).path)) == [1]
     landing.drain(spark)
     assert landing.values() == [("z", 1)]
     landing.agrees()

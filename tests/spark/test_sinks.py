@@ -100,7 +100,7 @@ ALSO_TO = {
 
 
 def assert_agree(flow: Landing, servers: Mapping[str, FakeServer]) -> None:
-    rows = table(flow.layout.table)
+    rows = table(flow.layout.tables.target.path)
     assert servers["every"].rows == {(row["id"],): {"id": row["id"], "a": row["a"]} for row in rows}
     flagged = [row for row in rows if row["a"] is not None and row["a"] > 10]
     assert servers["flagged"].rows == {
@@ -257,7 +257,7 @@ def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_p
         "passed": 0,
         "unsendable": 1,
     }
-    (kept,) = table(flow.layout.unsendable)
+    (kept,) = table(flow.layout.tables.unsendable.path)
     assert json.loads(kept["key"]) == {"id": "2"} and kept["reason"].startswith(
         "given-up: broken (by me, "
     )
@@ -325,14 +325,18 @@ def test_an_append_flow_sends_each_row_by_its_origin_and_what_it_refuses_once(
     flow.apply(spark)
     flow.deliver(record("1", 1, a=13, b="y"))
     flow.apply(spark)
-    rows = [row for row in table(flow.layout.table) if row["a"] > 10 and row["b"] != "\u0000"]
+    rows = [
+        row
+        for row in table(flow.layout.tables.target.path)
+        if row["a"] > 10 and row["b"] != "\u0000"
+    ]
     keys = [f"{row['_origin']['unit']}:{row['_origin']['position']}" for row in rows]
     assert sorted(servers["big"].rows) == sorted((key,) for key in keys)
     assert {row["b"] for row in servers["big"].rows.values()} == {"x", "y"}
     (dead,) = servers["dead"].rows.values()
     assert (dead["reason"], dead["raw"]) == ("malformed", "{broken")
     assert [row["sinks"]["big"]["unsendable"] for row in batches(flow)] == [1, 0]
-    (kept,) = table(flow.layout.unsendable)
+    (kept,) = table(flow.layout.tables.unsendable.path)
     assert (kept["sink"], kept["reason"], kept["batch"]) == ("big", "nul-in-text: b", 0)
     assert_sums(batches(flow))
 
@@ -435,7 +439,7 @@ def test_a_derived_flow_sends_what_differs(
         spark, {"spark.sql.shuffle.partitions": "7"}
     ):  # a mean may differ in its last digits
         flow.derive()
-    rows = table(flow.layout.table)
+    rows = table(flow.layout.tables.target.path)
     assert servers["counts"].rows == {
         (row["k"],): {n: row[n] for n in ("k", "n", "x")} for row in rows
     }

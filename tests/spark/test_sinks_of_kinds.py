@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import SINK_FATES
 from draindown.sinks import refusals, registry
@@ -45,11 +44,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
     yield found
 
 
-def assert_as_the_table(server: FakeServer, layout: FlowLayout, *keys: str) -> None:
+def assert_as_the_table(server: FakeServer, layout: FlowHome, *keys: str) -> None:
     """The sink has every row of the table under its keys, and the ledger says how it got there."""
     rows = [
         {name: value for name, value in row.items() if name != "_changed_at"}
-        for row in TableLog(layout.table).rows("select * from t")
+        for row in layout.tables.target.rows("select * from t")
     ]
     assert len(server.rows) == len(rows) > 0
     assert _plain(server.rows.values()) == _plain(rows)

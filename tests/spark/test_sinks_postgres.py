@@ -72,7 +72,9 @@ def test_postgres_follows_the_table(
 
     def agree() -> None:
         read = (
-            QueryBuilder().register("t", DeltaTable(flow.layout.table)).execute("select * from t")
+            QueryBuilder()
+            .register("t", DeltaTable(flow.layout.tables.target.path))
+            .execute("select * from t")
         )
         rows = pa.RecordBatchReader.from_stream(read).read_all().to_pylist()
         wanted = {
@@ -103,7 +105,7 @@ def test_postgres_follows_the_table(
         with pytest.raises(Injected):
             flow.apply(spark, fault="sent-alerts")
         flow.apply(spark)
-        (misfit,) = flow.read(flow.layout.unsendable)
+        (misfit,) = flow.read(flow.layout.tables.unsendable.path)
         assert json.loads(misfit["key"]) == {"key": 5}
         flow.deliver(record(5, 2, "13"))
         flow.apply(spark)

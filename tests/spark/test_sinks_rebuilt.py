@@ -21,7 +21,6 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.flow import sink_columns
 from draindown.flow.sink_state import SinkState
-from draindown.lake.table_log import TableLog
 from draindown.ledger import rows as ledger_rows
 from draindown.planning import compaction
 from draindown.sinks import registry
@@ -123,9 +122,7 @@ def becomes(flow: Landing, spark: SparkSession, target: Mapping[str, Any]) -> in
     flow.spec = PipelineSpec.model_validate({**flow.document, "flows": {"f": content}})
     rebuild(flow.request(), spark, progress=lambda line: None)
     return (
-        max(
-            one.version for one in TableLog(flow.layout.table).commits() if ledger_rows.swap_of(one)
-        )
+        max(one.version for one in flow.layout.tables.target.commits() if ledger_rows.swap_of(one))
         - 1
     )
 
@@ -135,7 +132,7 @@ def stale(flow: Landing) -> list[str]:
 
 
 def assert_agree(flow: Landing, servers: Mapping[str, FakeServer]) -> None:
-    rows = {row["id"]: row["a"] for row in table(flow.layout.table)}
+    rows = {row["id"]: row["a"] for row in table(flow.layout.tables.target.path)}
     for name, server in servers.items():
         wanted = {id_: a for id_, a in rows.items() if name == "topic" or a > 10}
         assert {row["id"]: row["a"] for row in server.rows.values()} == wanted, name
@@ -168,12 +165,12 @@ def test_after_a_rebuild_each_sink_gets_what_differs_from_the_version_before(
     flow.deliver(record("new", 1, part="3", a=70), record("same", 1, part="3", a=21))
     flow.drain(spark)
     assert stale(flow) == list(names)
-    age(flow.layout.table, days=8)  # a fill that comes late still reads the version from before
+    age(
+        flow.layout.tables.target.path, days=8
+    )  # a fill that comes late still reads the version from before
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
-    reader = Reader("p", "f", TableLog(flow.layout.table).id, base, snapshot=True, sinks=True)
-    assert (
-        TableLog(flow.layout.table).properties["delta.logRetentionDuration"] == "interval 90 days"
-    )
+    reader = Reader("p", "f", flow.layout.tables.target.id, base, snapshot=True, sinks=True)
+    assert flow.layout.tables.target.properties["delta.logRetentionDuration"] == "interval 90 days"
     for name in names:
         assert registered.readers(flow.layout) == [reader]
         assert "p/f (its sinks)" in kept_back(flow)
@@ -226,11 +223,11 @@ def test_a_sink_that_was_stale_before_or_twice_rebuilt_gets_every_row_and_what_i
     assert {key for key, fate in LOG["topic"] if fate == "delete"} == {"gone", "low", "later"}
     assert registered.readers(flow.layout)[0].version == first, "the other sinks need it"
 
-    log = TableLog(flow.layout.table)
+    log = flow.layout.tables.target
     old = {row["path"] for row in log.at(first).files()} - {
         row["path"] for row in log.at(second).files()
     }
-    (Path(flow.layout.table) / next(iter(old))).unlink()
+    (Path(flow.layout.tables.target.path) / next(iter(old))).unlink()
     before = SinkState.read(flow.layout, "flagged")
     with pytest.raises(TerminalError, match=f"version {first}") as raised:
         fill("flagged")
@@ -240,7 +237,7 @@ def test_a_sink_that_was_stale_before_or_twice_rebuilt_gets_every_row_and_what_i
     done = fill("flagged", accept_missing=True)
     assert (done.whole, done.compared) == (True, (second,))
     kept = {key for (key,) in servers["topic_flagged"].rows} - {
-        row["id"] for row in table(flow.layout.table)
+        row["id"] for row in table(flow.layout.tables.target.path)
     }
     assert kept == {"gone"}, "nobody can say of it any more that it was there"
     done = fill("mirror", accept_missing=True)

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
-from draindown.lake.table_log import TableLog
 from draindown.spark.contract.parsing import KEPT
 from draindown.spark.contract.transforms import apply, load
 from draindown.spark.runs import replay_rows
@@ -196,7 +195,7 @@ def test_a_row_that_the_transform_can_not_take_is_refused_alone(
     assert (report.outcome, code) == ("done", 0)
     found = {row["id"]: (row["day"], row["half"], row["later"]) for row in landing.rows()}
     assert found == {"k1": (date(2016, 3, 4), 2.0, date(2016, 3, 5)), "k4": (None, None, None)}
-    kept = TableLog(landing.layout.quarantine).rows("select * from t order by origin.position")
+    kept = landing.layout.tables.quarantine.rows("select * from t order by origin.position")
     told = [(row["origin"]["position"], row["reason"], row["field"], row["raw"]) for row in kept]
     assert told == [
         (2, "transform", "day", bad[0]),
@@ -238,7 +237,7 @@ def test_the_values_that_a_transform_fails_on_are_shown_as_they_are(
     )
     landing.deliver('{"id": "a", "net": 0, "box": {"n": "0.50"}, "no": "-0.50"}')
     landing.attempt()
-    (kept,) = TableLog(landing.layout.quarantine).rows("select detail from t")
+    (kept,) = landing.layout.tables.quarantine.rows("select detail from t")
     assert kept["detail"] == 'it fails on net = 0.000000000000000000, box = {"n":0.50}, no = -0.50'
     landing.transform(
         "own",
@@ -273,7 +272,7 @@ def test_python_code_that_fails_ends_as_the_transform_that_failed(
     found = str(report.error["found"])
     assert f"{tmp_path}/jobs/transforms/own.py:9 in made" in found and "column day" in found, found
     assert "b = 2016/1/" in found and int(found.rpartition("2016/1/")[2]) > 31
-    assert not Path(landing.layout.table).exists()
+    assert not Path(landing.layout.tables.target.path).exists()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown.lake.table_log import TableLog
 from draindown.provenance.model import Trace
 from draindown.provenance.why import Question, why
 from tests.faults.derived import PAIRS
@@ -70,7 +69,7 @@ class Lake:
         for _ in range(3):  # each flow switches on its feed for the next one
             self.it.run()
         self.rows = {
-            name: TableLog(self.it.layout(name).table).rows("select * from t")
+            name: self.it.layout(name).tables.target.rows("select * from t")
             for name in self.it.spec.flows
         }
 

@@ -23,7 +23,6 @@ from draindown.flow import generations, quarantine, withdrawals
 from draindown.flow.quarantine import Filter
 from draindown.gate import published, refusal
 from draindown.lake import delta
-from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.recovery import reset as reset_plan
 from draindown.recovery.opening import lease_of
@@ -234,7 +233,7 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
     )
     kept = quarantine.listed(flow.layout, Filter(reason=f"gate:{NAME}"))
     assert {(one["field"], one["kind"], quarantine.place_of(one)) for one in kept} == {
-        ("a", "gate", f"{flow.layout.table}:1")
+        ("a", "gate", f"{flow.layout.tables.target.path}:1")
     }
     assert "min_value=0" in kept[0]["detail"]
     flow.right()
@@ -322,7 +321,7 @@ def _generations_come_and_go(
     flow.drain(spark)
     assert flow.rows() == held  # the table was kept
     flow.right()
-    shutil.rmtree(flow.layout.table)
+    shutil.rmtree(flow.layout.tables.target.path)
     flow.reset()
     flow.drain(spark)
     assert generations.generation(flow.layout) == 4
@@ -402,7 +401,7 @@ def test_a_restored_table_holds_its_rows_again_and_nobody_overlooks_it(
     flow.feed(row("good", 1, a=1), row("bad", 1), row("worse", 1))
     assert set(flow.withdraw()) == {"bad", "worse"}
     flow.release(*flow.open("bad"))
-    spark.sql(f"RESTORE TABLE delta.`{flow.layout.table}` TO VERSION AS OF 1")
+    spark.sql(f"RESTORE TABLE delta.`{flow.layout.tables.target.path}` TO VERSION AS OF 1")
     with pytest.raises(TerminalError) as caught:
         flow.withdraw()
     assert caught.value.code == "table-behind-checkpoint"
@@ -413,7 +412,7 @@ def test_a_restored_table_holds_its_rows_again_and_nobody_overlooks_it(
     assert set(flow.withdraw()) == {"bad", "worse"}  # the same command takes them out again
     flow.right(whole=False)
     delta.delete(
-        flow.layout.quarantine, "generation = 2"
+        flow.layout.tables.quarantine.path, "generation = 2"
     )  # what is gone from the quarantine is missed
     residues = audit(flow.spec, "f", root=flow.home).residues
     assert {(found.kind, found.where) for found in residues} == {
@@ -440,7 +439,11 @@ def content(flow: Gated) -> str:
     """All rows as text, to the last digit, without their stamp. Spark's own: Python has no year
     10000.
     """
-    rows = flow.spark.read.format("delta").load(flow.layout.table).drop("_changed_at", "odd")
+    rows = (
+        flow.spark.read.format("delta")
+        .load(flow.layout.tables.target.path)
+        .drop("_changed_at", "odd")
+    )
     found = rows.selectExpr(
         *(f"cast(`{name}` as string) as `{name}`" for name in rows.columns)
     ).collect()
@@ -505,7 +508,9 @@ def test_a_row_of_any_type_comes_back_as_it_was(spark: SparkSession, tmp_path: P
     assert (kept["field"], kept["raw_length"]) == ("seq, a", len(kept["raw"].encode()))
     found = audit(flow.spec, "f", root=flow.home)
     assert found.clean, str(found)
-    spark.sql(f"ALTER TABLE delta.`{flow.layout.table}` ADD COLUMNS (odd map<int, string>)")
+    spark.sql(
+        f"ALTER TABLE delta.`{flow.layout.tables.target.path}` ADD COLUMNS (odd map<int, string>)"
+    )
     flow.release(kept["quarantine_id"])
     assert content(flow) == before
     for wrong, code in (
@@ -513,10 +518,10 @@ def test_a_row_of_any_type_comes_back_as_it_was(spark: SparkSession, tmp_path: P
         ("expect_column_mean_to_be_between:a", "not-row-level"),
         ("what", "unknown-expectation"),
     ):
-        version = TableLog(flow.layout.table).version
+        version = flow.layout.tables.target.version
         with pytest.raises(TerminalError) as caught:
             flow.withdraw(wrong)
-        assert (caught.value.code, TableLog(flow.layout.table).version) == (code, version)
+        assert (caught.value.code, flow.layout.tables.target.version) == (code, version)
     with pytest.raises(TerminalError) as caught:
         flow.withdraw(name)
     assert (caught.value.code, "odd" in caught.value.found) == ("row-not-exact", True)
@@ -597,7 +602,7 @@ def test_what_other_hands_wrote_since_the_verdict_is_not_touched(
     flow.feed(row("bad", 1))
 
     def meddle(plan: Plan) -> bool:
-        spark.sql(f"UPDATE delta.`{flow.layout.table}` SET a = 1")
+        spark.sql(f"UPDATE delta.`{flow.layout.tables.target.path}` SET a = 1")
         return True
 
     with pytest.raises(DraindownError) as caught:

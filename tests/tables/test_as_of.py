@@ -24,7 +24,6 @@ from draindown.gate.published import Published
 from draindown.history import as_of
 from draindown.lake import documents
 from draindown.lake.lost_files import lost_files
-from draindown.lake.table_log import TableLog
 from draindown.spec.models import PipelineSpec
 from tests.folding import Row, fold
 
@@ -88,8 +87,8 @@ class Project:
             "_changed_at": pa.timestamp("us", tz="UTC"),
         }
         table = pa.Table.from_pylist(made, schema=pa.schema(fields))
-        write_deltalake(self.layout.table, table, mode="overwrite")
-        log = TableLog(self.layout.table)
+        write_deltalake(self.layout.tables.target.path, table, mode="overwrite")
+        log = self.layout.tables.target
         if publish:
             pointer = Published(
                 version=log.version,
@@ -239,7 +238,7 @@ def test_what_was_published_of_a_table_that_is_gone_is_no_answer(
 ) -> None:
     it = Project(tmp_path)
     it.write([{"k": "a", "at": _START, "n": 1, "v": "x"}], publish=False)
-    log = TableLog(it.layout.table)
+    log = it.layout.tables.target
     own = log.commits()[0].timestamp
     for version, committed, table in (
         (9, None, log.id),
@@ -303,7 +302,7 @@ def test_by_arrival_ends_where_the_files_do(
     first = {"k": "a", "at": _START, "n": 1, "v": "x"}
     it.write([first])
     it.write([first, {"k": "a", "at": _START + timedelta(hours=1), "n": 1, "v": "y"}])
-    commits = {one.version: one.timestamp for one in TableLog(it.layout.table).commits()}
+    commits = {one.version: one.timestamp for one in it.layout.tables.target.commits()}
     moments = {
         version: datetime.fromtimestamp(at / 1000, UTC).isoformat()
         for version, at in commits.items()
@@ -316,7 +315,9 @@ def test_by_arrival_ends_where_the_files_do(
     before = datetime.fromtimestamp(commits[0] / 1000 - 1, UTC).isoformat()
     code, _, err = it.ask(capsys, "changes", before, "--by", "arrival")
     assert code == 78 and "history-gone" in err and f"can be answered is {moments[0]}" in err
-    DeltaTable(it.layout.table).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(it.layout.tables.target.path).vacuum(
+        0, dry_run=False, enforce_retention_duration=False
+    )
     code, _, err = it.ask(capsys, "changes", moments[0], "--by", "arrival")
     assert code == 78 and f"can be answered is {moments[1]}" in err and "draindown --root" in err
     _, out, _ = it.ask(capsys, "changes", moments[1], "--by", "arrival", "--json")
@@ -328,10 +329,12 @@ def test_a_version_whose_deletion_vector_is_gone_is_no_answer(
 ) -> None:
     it = Project(tmp_path)
     it.write([{"k": "a", "at": _START, "n": 1, "v": "x"}])
-    log = Path(it.layout.table, "_delta_log")
+    log = Path(it.layout.tables.target.path, "_delta_log")
     lines = [json.loads(one) for one in (log / f"{0:020}.json").read_text().splitlines()]
     file = next(one["add"] for one in lines if "add" in one)
-    gone = f"{it.layout.table}/deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
+    gone = (
+        f"{it.layout.tables.target.path}/deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
+    )
     vector = {
         "storageType": "p",
         "pathOrInlineDv": gone,
@@ -355,7 +358,7 @@ def test_a_version_whose_deletion_vector_is_gone_is_no_answer(
         {"add": {**file, "deletionVector": vector}},
     ]
     (log / f"{1:020}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
-    assert lost_files(TableLog(it.layout.table)) == [gone]
+    assert lost_files(it.layout.tables.target) == [gone]
     moment = datetime.fromtimestamp(at / 1000, UTC).isoformat()
     code, _, err = it.ask(capsys, "changes", moment, "--by", "arrival")
     assert code == 78 and "history-gone" in err
@@ -378,7 +381,7 @@ def test_the_sql_for_duckdb_in_the_docs_is_true(
     with closing(duckdb.connect()) as db:
         # the extension that reads Delta in DuckDB is not among the packages: its function reads the
         # same rows here
-        held = TableLog(it.layout.table).query("select * from t")
+        held = it.layout.tables.target.query("select * from t")
         db.register("held", held)
         db.execute("create macro delta_scan(path) as table select * from held")
         found = db.execute(sql).fetchall()

@@ -315,7 +315,7 @@ def test_a_start_that_died_without_a_batch_is_among_the_starts(tmp_path: Path) -
 def test_what_a_dead_driver_committed_is_unknown_where_the_ledger_is_torn(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     died(asked)
-    for log in Path(asked.layout.ledger, "_delta_log").iterdir():
+    for log in Path(asked.layout.tables.ledger.path, "_delta_log").iterdir():
         log.write_text("{")
     found = at_work.look(asked.layout, "p", asked.run_id, "drain")
     assert (found.state, found.batches) == ("died", None) and "can't be read" in str(found)

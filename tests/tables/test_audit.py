@@ -189,9 +189,9 @@ class World:
     def audit(self) -> Audit:
         """Write everything and audit it."""
         layout = self.spec.layout("f")
-        self._write_target(layout.table)
+        self._write_target(layout.tables.target.path)
         if self.tombstones and self.keyed:
-            write_deltalake(layout.tombstones, _rows(self.tombstones))
+            write_deltalake(layout.tables.tombstones.path, _rows(self.tombstones))
         decided = [
             {"quarantine_id": i, "action": "released", "at": AT, "by": "me", "run_id": "r2"}
             for i in self.released
@@ -201,11 +201,15 @@ class World:
             rows = [replace(row, table_version=at + 1) for at, row in enumerate(self.committed)]
         flat = [ledger_table._flat(row) for row in rows]
         for path, schema, content in (
-            (layout.intake_of(1), pa.schema([*intake.COLUMNS, *catalog.COLUMNS]), self.intake),
-            (layout.quarantine, REFUSED, self.refused),
-            (layout.resolutions, RESOLUTIONS, decided),
-            (layout.ledger, ledger_table.SCHEMA, flat),
-            (layout.inputs, ledger_inputs.SCHEMA, self.inputs()),
+            (
+                layout.tables.intake(1).path,
+                pa.schema([*intake.COLUMNS, *catalog.COLUMNS]),
+                self.intake,
+            ),
+            (layout.tables.quarantine.path, REFUSED, self.refused),
+            (layout.tables.resolutions.path, RESOLUTIONS, decided),
+            (layout.tables.ledger.path, ledger_table.SCHEMA, flat),
+            (layout.tables.inputs.path, ledger_inputs.SCHEMA, self.inputs()),
         ):
             if content:
                 write_deltalake(path, pa.Table.from_pylist(content, schema))
@@ -595,7 +599,7 @@ def test_a_batch_that_was_never_committed(world: World) -> None:
 
 def test_a_commit_by_other_hands(world: World) -> None:
     world.audit()
-    table = DeltaTable(world.spec.layout("f").table)
+    table = DeltaTable(world.spec.layout("f").tables.target.path)
     table.update({"n": "2"}, predicate="id = 'a'")
     found = audit(world.spec, "f", root=world.root).residues
     assert [(residue.kind, residue.where, residue.found) for residue in found] == [
@@ -661,7 +665,10 @@ def test_rows_of_a_replay_that_the_table_is_done_with_are_not_set_apart(
         app_transactions=[Transaction(app_id(layout, of, "rows", "replay:abc"), done)]
     )
     write_deltalake(
-        layout.table, _rows(world.target).slice(0, 0), mode="append", commit_properties=once
+        layout.tables.target.path,
+        _rows(world.target).slice(0, 0),
+        mode="append",
+        commit_properties=once,
     )
     found = audit(world.spec, "f", root=world.root)
     told = [one.where for one in found.residues if one.kind == "quarantine-without-batch"]
@@ -959,15 +966,17 @@ def test_rows_of_a_table_that_was_replaced_do_not_count_once_the_log_is_cleaned(
 ) -> None:
     asked = drained(tmp_path)
     if not aside:
-        shutil.rmtree(asked.layout.table)
+        shutil.rmtree(asked.layout.tables.target.path)
     _reset(asked, table_aside=aside)
-    assert integrity.replaced_last(asked.layout, asked.layout.table) == (2 if aside else 0)
+    assert integrity.replaced_last(asked.layout, asked.layout.tables.target.path) == (
+        2 if aside else 0
+    )
     write_deltalake(
-        asked.layout.table,
+        asked.layout.tables.target.path,
         pa.table({"id": ["0"], "n": pa.array([1], pa.int32()), "_changed_at": [AT]})[:0],
     )
     for number in range(3 * aside):  # its versions may be beyond those of the table before it
-        DeltaTable(asked.layout.table).alter.set_table_properties(
+        DeltaTable(asked.layout.tables.target.path).alter.set_table_properties(
             {"a": str(number)}, raise_if_not_exists=False
         )
     for batch in (0, 1):
@@ -977,14 +986,14 @@ def test_rows_of_a_table_that_was_replaced_do_not_count_once_the_log_is_cleaned(
     kinds, unlooked = _found(asked)
     assert kinds == set()
     assert "2 batches of older generations" in unlooked and "row-count" not in unlooked
-    DeltaTable(asked.layout.table).delete("id = '0'")
+    DeltaTable(asked.layout.tables.target.path).delete("id = '0'")
     assert _found(asked)[0] >= {"row-count", "lost-key"}
 
 
 def test_rows_of_a_table_that_was_put_back_count_once_the_log_is_cleaned(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     _reset(asked, table_aside=True)
-    shutil.copytree(Path(asked.layout.aside(2), "tables", "f"), asked.layout.table)
+    shutil.copytree(Path(asked.layout.aside(2), "tables", "f"), asked.layout.tables.target.path)
     for batch in (0, 1):
         commit(asked, batch, generation=2, inserted=0, duplicate=1)
     clean_log(asked)
@@ -1004,7 +1013,7 @@ def test_a_restore_that_the_log_no_longer_has_leaves_the_number_of_rows_open(
     clean_log(asked)
     kinds, unlooked = _found(asked)
     assert kinds == set() and "row-count: 3 inserted - deleted" in unlooked
-    DeltaTable(asked.layout.table).delete("id = '0'")
+    DeltaTable(asked.layout.tables.target.path).delete("id = '0'")
     assert "lost-key" in _found(asked)[0], "the keys are still compared"
 
 
@@ -1015,7 +1024,7 @@ def test_a_wrong_number_of_rows_is_found_where_no_restore_can_have_been(tmp_path
         commit(asked, batch, generation=2, inserted=0, duplicate=1)
     clean_log(asked)
     assert _found(asked)[0] == set()
-    DeltaTable(asked.layout.table).delete("id = '0'")
+    DeltaTable(asked.layout.tables.target.path).delete("id = '0'")
     kinds, unlooked = _found(asked)
     assert "row-count" in kinds and "row-count" not in unlooked
 

@@ -13,7 +13,6 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.audit.recount import audit
-from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
@@ -65,10 +64,10 @@ def _batch(asked: Request, batch: int, read: list[Input], last: int | None) -> N
     stamps = pa.array([at] * len(places), pa.timestamp("us", "UTC"))
     n = pa.array([1] * len(places), pa.int32())
     rows = pa.table({"n": n, "_origin": pa.array(origins, ORIGIN), "_changed_at": stamps})
-    write_deltalake(asked.layout.table, rows, mode="append", commit_properties=known)
-    count_as_spark(asked.layout.table)
+    write_deltalake(asked.layout.tables.target.path, rows, mode="append", commit_properties=known)
+    count_as_spark(asked.layout.tables.target.path)
     ledger_table.record(
-        asked.layout, [replace(row, table_version=TableLog(asked.layout.table).version)]
+        asked.layout, [replace(row, table_version=asked.layout.tables.target.version)]
     )
 
 

@@ -20,7 +20,6 @@ from draindown.audit.recount import audit
 from draindown.base.ranges import common, holds, joined, minus
 from draindown.flow.generations import Card, make_live
 from draindown.flow.quarantine import RESOLUTIONS
-from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
@@ -145,13 +144,15 @@ class World:
         rows = pa.Table.from_pylist(
             [self._refused(place, batch) for place, batch in refused], REFUSED
         )
-        write_deltalake(self.layout.quarantine, rows, commit_properties=self._by("quarantine", 0))
+        write_deltalake(
+            self.layout.tables.quarantine.path, rows, commit_properties=self._by("quarantine", 0)
+        )
         for batch, (cut, some, counts) in enumerate(
             zip(self.cuts, self.read, self.counts, strict=True)
         ):
             self._commit(batch, cut, some, counts)
         if self.keyed:
-            write_deltalake(self.layout.tombstones, self._keyed(self.tombstones))
+            write_deltalake(self.layout.tables.tombstones.path, self._keyed(self.tombstones))
         return asked
 
     def _place(self, batch: int) -> tuple[int, int]:
@@ -194,7 +195,7 @@ class World:
             for s in spans
         ]
         write_deltalake(
-            self.layout.raw,
+            self.layout.tables.raw.path,
             pa.Table.from_pylist([common | one for one in found], raw.SCHEMA),
             mode="append",
         )
@@ -235,10 +236,15 @@ class World:
                 [(place[:2], self._batch_of(*place)) for place in (self.target if last else [])]
             )
         write_deltalake(
-            self.layout.table, some, mode="append", commit_properties=self._by("rows", batch)
+            self.layout.tables.target.path,
+            some,
+            mode="append",
+            commit_properties=self._by("rows", batch),
         )
-        version = TableLog(self.layout.table).version
-        stamp(Path(self.layout.table), version, row, "MERGE" if self.keyed else "WRITE")
+        version = self.layout.tables.target.version
+        stamp(
+            Path(self.layout.tables.target.path), version, row, "MERGE" if self.keyed else "WRITE"
+        )
         ledger_table.record(self.layout, [replace(row, table_version=version)])
 
     def _batch_of(self, unit: str, position: int, batch: int | None = None) -> int:
@@ -486,21 +492,23 @@ def test_a_replay_of_refused_rows_of_both_topics_appends_each_once(
 ) -> None:
     world = _created_again(tmp_path)
     asked = world.write()
-    ids = [
-        row["quarantine_id"] for row in TableLog(asked.layout.quarantine).rows("select * from t")
-    ]
+    ids = [row["quarantine_id"] for row in asked.layout.tables.quarantine.rows("select * from t")]
     for nth, number in enumerate(batches):
         row = BatchRow("p", "f", 1, nth, "again", kind="quarantine", records=1, inserted=1)
         row = replace(row, changed_at=stamp_of(2 + nth), started_at=AT, finished_at=AT)
-        write_deltalake(asked.layout.table, appended([(("t/0", 1), number)]), mode="append")
-        version = TableLog(asked.layout.table).version
-        stamp(Path(asked.layout.table), version, row, "WRITE")
+        write_deltalake(
+            asked.layout.tables.target.path, appended([(("t/0", 1), number)]), mode="append"
+        )
+        version = asked.layout.tables.target.version
+        stamp(Path(asked.layout.tables.target.path), version, row, "WRITE")
         ledger_table.record(asked.layout, [replace(row, table_version=version)])
     decided = [
         {"quarantine_id": id, "action": "released", "at": AT, "by": "me", "run_id": "again"}
         for id in ids
     ]
-    write_deltalake(asked.layout.resolutions, pa.Table.from_pylist(decided, RESOLUTIONS))
+    write_deltalake(
+        asked.layout.tables.resolutions.path, pa.Table.from_pylist(decided, RESOLUTIONS)
+    )
     assert kinds(audit(asked.spec, "f", root=world.root)) == wanted
 
 

@@ -70,7 +70,7 @@ def drained(asked: Request, *, offsets: int, commits: int) -> None:
         pa.table({"a": pa.array([], pa.int64())}),
         CommitProperties(app_transactions=[done]),
     )
-    write_deltalake(asked.layout.table, nothing, mode="append", commit_properties=held)
+    write_deltalake(asked.layout.tables.target.path, nothing, mode="append", commit_properties=held)
 
 
 def batch(number: int, **more: Any) -> BatchRow:
@@ -92,11 +92,13 @@ def commit(asked: Request, row: BatchRow, rows: int = 1) -> None:
     """
     properties = CommitProperties(custom_metadata={"userMetadata": row.as_metadata()})
     data = pa.table({"a": [row.batch] * rows})
-    write_deltalake(asked.layout.table, data, mode="append", commit_properties=properties)
+    write_deltalake(
+        asked.layout.tables.target.path, data, mode="append", commit_properties=properties
+    )
 
 
 def publish(asked: Request) -> None:
-    path = asked.layout.table
+    path = asked.layout.tables.target.path
     facts = {
         "version": TableLog(path).version,
         "table_id": TableLog(path).id,
@@ -254,10 +256,12 @@ def test_rows_above_the_published_version_want_a_check(tmp_path: Path) -> None:
     assert "nothing yet" in part.reasons["check"]
     publish(asked)
     assert plan(asked, NOW)[0].check is False
-    DeltaTable(asked.layout.table).optimize.compact()
-    DeltaTable(asked.layout.table).vacuum(retention_hours=1000, dry_run=False)
+    DeltaTable(asked.layout.tables.target.path).optimize.compact()
+    DeltaTable(asked.layout.tables.target.path).vacuum(retention_hours=1000, dry_run=False)
     assert plan(asked, NOW)[0].check is False
-    write_deltalake(asked.layout.table, pa.table({"a": [5]}), mode="append")  # someone's own hand
+    write_deltalake(
+        asked.layout.tables.target.path, pa.table({"a": [5]}), mode="append"
+    )  # someone's own hand
     assert plan(asked, NOW)[0].check is True
 
 
@@ -292,14 +296,14 @@ def test_plan_and_maintenance_mean_the_same_work(tmp_path: Path) -> None:
     asked = request(tmp_path)
     drained(asked, offsets=1, commits=1)
     limit = asked.flow_spec.maintenance.target_file_size
-    at = DeltaTable(asked.layout.table)
+    at = DeltaTable(asked.layout.tables.target.path)
     # above half of what is aimed at: a rewrite would save next to nothing
     actions = [
         AddAction(f"{n}.parquet", int(limit * 0.6), {}, 0, True, '{"numRecords":1}')
         for n in range(9)
     ]
     for action in actions:
-        Path(asked.layout.table, action.path).touch()
+        Path(asked.layout.tables.target.path, action.path).touch()
     at.create_write_transaction(actions, mode="append", schema=at.schema(), partition_by=[])
     assert not compaction.work(asked.layout, asked.flow_spec.maintenance)
     assert plan(asked, NOW)[0].compact is False
@@ -312,7 +316,8 @@ def test_deleted_rows_and_old_files_want_compaction(
     drained(asked, offsets=1, commits=1)
     purge = compaction.Partition((), files=2, small=0, bytes=1, rows=10, deleted=5)
     found = compaction.Work(
-        (compaction.Table("table", asked.layout.table, (), (purge,)),), (("ledger", "x"),)
+        (compaction.Table("table", asked.layout.tables.target.path, (), (purge,)),),
+        (("ledger", "x"),),
     )
     monkeypatch.setattr(compaction, "work", lambda *_: found)
     part, _ = plan(asked, NOW)

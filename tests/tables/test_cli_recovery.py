@@ -18,7 +18,7 @@ from draindown.cli import main
 from draindown.flow import generations, quarantine
 from draindown.lake import delta
 from draindown.lake.documents import write_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.recovery import replay, swap
@@ -144,7 +144,7 @@ def _refused(asked: Request) -> None:
         "arrived_at": [AT] * 2,
     }
     times |= {"envelope": pa.nulls(2, pa.string())}
-    write_deltalake(asked.layout.quarantine, pa.table(rows | place | run | times))
+    write_deltalake(asked.layout.tables.quarantine.path, pa.table(rows | place | run | times))
     pending = {"app": app_id(asked.layout, 1, "rows"), "batch": 1, "run_id": "r", "ids": ["q1"]}
     write_json(asked.layout.replaying, pending)
 
@@ -156,7 +156,7 @@ def _many_refused(asked: Request, number: int) -> None:
         row | {"quarantine_id": f"q{n:04}", "origin": {"unit": "x", "position": n}}
         for n in range(number)
     ]
-    delta.append(asked.layout.quarantine, pa.Table.from_pylist(rows, REFUSED))
+    delta.append(asked.layout.tables.quarantine.path, pa.Table.from_pylist(rows, REFUSED))
 
 
 @pytest.mark.parametrize(
@@ -239,12 +239,16 @@ def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
     _refused(asked)
     if "--undo" in verb:
         assert run(asked, "reset", "p", "--yes") == 0
-    kept = (asked.layout.generation, asked.layout.resolutions, asked.layout.parked)
+    kept = (
+        asked.layout.generation,
+        asked.layout.tables.resolutions.path,
+        asked.layout.tables.parked.path,
+    )
     before = [
         Path(path).read_text() if Path(path).is_file() else TableLog(path).exists for path in kept
     ]
 
-    def finish(layout: FlowLayout, *, by: str, reached: StepHook) -> None:
+    def finish(layout: FlowHome, *, by: str, reached: StepHook) -> None:
         del by
         Path(layout.lease, "driver.lock").unlink()
         if told:

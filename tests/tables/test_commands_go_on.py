@@ -40,7 +40,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Request]:
         "kind": "source",
     }
     delta.append(
-        ran.layout.quarantine,
+        ran.layout.tables.quarantine.path,
         REFUSED.empty_table().from_pylist([row | {"reason": "type"}], REFUSED),
     )
     assert len(quarantine.listed(ran.layout, quarantine.Filter())) == 1

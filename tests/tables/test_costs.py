@@ -24,7 +24,7 @@ from draindown.flow.state import FlowState
 from draindown.gate.published import Published, publish
 from draindown.lake import delta, table_log
 from draindown.lake.store import LocalStore
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.planning.plan import backlog, plan
 from draindown.recovery.replay import settle
@@ -101,11 +101,11 @@ def asked(tmp_path: Path) -> Request:
     }
     times = {name: [AT] * 3 for name in ("arrived_at", "first_seen", "refused_at")}
     times |= {"envelope": pa.nulls(3, pa.string())}
-    write_deltalake(layout.quarantine, pa.table(why | place | run | times))
+    write_deltalake(layout.tables.quarantine.path, pa.table(why | place | run | times))
     remember(found, 1)
     quarantine.discard(layout, ["q1"], by="me")
     parked.record(layout, [parked.Event("/gone.json", 1, 1, "parked", reason="torn")], AT)
-    table = TableLog(layout.table)
+    table = layout.tables.target
     pointer = {
         "version": table.version,
         "table_id": table.id,
@@ -127,7 +127,9 @@ def remember(asked: Request, batch: int) -> None:
         app_transactions=[Transaction(app_id(asked.layout, 1, "tombstones"), batch)]
     )
     deleted = pa.table({"id": ["9"], "n": [1], **of})
-    write_deltalake(asked.layout.tombstones, deleted, mode="append", commit_properties=known)
+    write_deltalake(
+        asked.layout.tables.tombstones.path, deleted, mode="append", commit_properties=known
+    )
 
 
 @pytest.fixture
@@ -265,11 +267,14 @@ def test_a_drain_takes_over_what_the_plan_has_listed(asked: Request, costs: Cost
     assert costs.listings == 2
 
 
-def test_a_snapshot_stays_as_it_was_and_a_layout_does_not(asked: Request) -> None:
+def test_a_view_stays_as_it_was_and_a_home_does_not(asked: Request) -> None:
     state = FlowState.of(asked.layout)
-    before = log_of(state, state.table).version
+    before = state.tables.target.version
     commit(asked, 2)
-    assert [log_of(one, one.table).version for one in (state, asked.layout)] == [before, before + 1]
+    assert [one.tables.target.version for one in (state, asked.layout)] == [
+        before,
+        before + 1,
+    ]
     assert (state.newest_batch, FlowState.of(asked.layout).newest_batch) == (1, 2)
 
 
@@ -298,7 +303,7 @@ def test_a_drain_at_work_loses_nothing_in_the_eyes_of_who_looks(
 
 def batch(asked: Request, *, recorded: bool = True) -> None:
     """A batch that a drain at work makes meanwhile: with a delete, in the order of its writes."""
-    number = 1 + (TableLog(asked.layout.table).last(app_id(asked.layout, 1, "rows")) or 0)
+    number = 1 + (asked.layout.tables.target.last(app_id(asked.layout, 1, "rows")) or 0)
     (Path(asked.root) / f"in/{number}.json").write_text("{}")
     take_in(asked, heap_bytes=1024**3, now=AT)
     checkpoint(asked, 1, offsets=number + 1, commits=number)

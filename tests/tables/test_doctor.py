@@ -63,7 +63,7 @@ def codes(health: Health, level: str | None = None) -> set[str]:
 def publish(
     asked: Request, version: int, *, table_id: str | None = None, committed_ms: int | None = None
 ) -> None:
-    path = asked.layout.table
+    path = asked.layout.tables.target.path
     facts = {
         "version": version,
         "table_id": table_id or TableLog(path).id,
@@ -81,8 +81,8 @@ def log(table: str, version: int) -> Path:
 
 def _vacuum_published(asked: Request) -> None:
     publish(asked, 2)
-    DeltaTable(asked.layout.table).optimize.compact()
-    DeltaTable(asked.layout.table).vacuum(
+    DeltaTable(asked.layout.tables.target.path).optimize.compact()
+    DeltaTable(asked.layout.tables.target.path).vacuum(
         retention_hours=0, dry_run=False, enforce_retention_duration=False
     )
 
@@ -98,26 +98,26 @@ def _refused_without_quarantine(asked: Request) -> None:
 
 
 def _ledger_twice(asked: Request) -> None:
-    rows = TableLog(asked.layout.ledger).query("select * from t where batch = 1")
-    write_deltalake(asked.layout.ledger, rows, mode="append")
+    rows = asked.layout.tables.ledger.query("select * from t where batch = 1")
+    write_deltalake(asked.layout.tables.ledger.path, rows, mode="append")
 
 
 def _new_intake(asked: Request) -> None:
     home = Path(asked.layout.checkpoint(1)) / "offsets/1"
-    home.write_text(home.read_text().replace(TableLog(asked.layout.intake_of(1)).id, "another"))
+    home.write_text(home.read_text().replace(asked.layout.tables.intake(1).id, "another"))
 
 
 def _unrecorded(asked: Request) -> None:
-    DeltaTable(asked.layout.ledger).delete("batch = 1")
+    DeltaTable(asked.layout.tables.ledger.path).delete("batch = 1")
 
 
 def _gap(asked: Request) -> None:
-    DeltaTable(asked.layout.ledger).delete("batch = 0")
+    DeltaTable(asked.layout.tables.ledger.path).delete("batch = 0")
     for version in range(3, 103):  # more commits of other hands than anybody looks at
-        log(asked.layout.table, version).write_text(
+        log(asked.layout.tables.target.path, version).write_text(
             '{"commitInfo": {"timestamp": 0, "operation": "WRITE"}}'
         )
-    assert TableLog(asked.layout.table).version == 102
+    assert asked.layout.tables.target.version == 102
 
 
 WRONG: dict[str, tuple[Damage, str]] = {
@@ -131,20 +131,32 @@ WRONG: dict[str, tuple[Damage, str]] = {
         "checkpoint-without-metadata",
     ),
     "generation torn": (lambda a: write_json(a.layout.generation, {}), "generation-damaged"),
-    "table dropped": (lambda a: shutil.rmtree(a.layout.table), "table-behind-checkpoint"),
-    "older copy": (lambda a: log(a.layout.table, 2).unlink(), "table-behind-checkpoint"),
+    "table dropped": (
+        lambda a: shutil.rmtree(a.layout.tables.target.path),
+        "table-behind-checkpoint",
+    ),
+    "older copy": (
+        lambda a: log(a.layout.tables.target.path, 2).unlink(),
+        "table-behind-checkpoint",
+    ),
     "restored": (lambda a: restore(a, 1), "table-behind-checkpoint"),
-    "log torn": (lambda a: log(a.layout.table, 1).write_text("{"), "table-damaged"),
-    "log empty": (lambda a: log(a.layout.intake_of(1), 2).write_text(""), "table-damaged"),
+    "log torn": (lambda a: log(a.layout.tables.target.path, 1).write_text("{"), "table-damaged"),
+    "log empty": (lambda a: log(a.layout.tables.intake(1).path, 2).write_text(""), "table-damaged"),
     "data file gone": (
-        lambda a: next(Path(a.layout.table).glob("*.parquet")).unlink(),
+        lambda a: next(Path(a.layout.tables.target.path).glob("*.parquet")).unlink(),
         "table-files-gone",
     ),
     "landing gone": (lambda a: shutil.rmtree(Path(a.root) / "in"), "source-missing"),
     "foreign rows": (foreign, "foreign-commits"),
-    "intake gone": (lambda a: shutil.rmtree(a.layout.intake_of(1)), "intake-behind-checkpoint"),
+    "intake gone": (
+        lambda a: shutil.rmtree(a.layout.tables.intake(1).path),
+        "intake-behind-checkpoint",
+    ),
     "intake replaced": (_new_intake, "intake-replaced"),
-    "ledger ahead": (lambda a: log(a.layout.table, 2).unlink(), "ledger-ahead-of-table"),
+    "ledger ahead": (
+        lambda a: log(a.layout.tables.target.path, 2).unlink(),
+        "ledger-ahead-of-table",
+    ),
     "ledger doubled": (_ledger_twice, "ledger-double-batch"),
     "ledger cut": (_gap, "ledger-row-missing"),
     "no tombstones": (_deletes_without_memory, "tombstones-missing"),
@@ -175,13 +187,13 @@ def test_a_ledger_that_cannot_be_read_is_what_is_to_be_restored(tmp_path: Path, 
     """Other parts read the ledger too: none of their tables is sent for to be restored."""
     asked = drained(tmp_path)
     if gone == "log":
-        log(asked.layout.ledger, TableLog(asked.layout.ledger).version).write_text("{")
+        log(asked.layout.tables.ledger.path, asked.layout.tables.ledger.version).write_text("{")
     else:
-        for file in Path(asked.layout.ledger).glob("*.parquet"):
+        for file in Path(asked.layout.tables.ledger.path).glob("*.parquet"):
             file.unlink()
     health = examine(asked)
     wrong = [one for one in health.symptoms if one.level == "wrong"]
-    restore = f"restore {asked.layout.ledger} from a copy, as a whole"
+    restore = f"restore {asked.layout.tables.ledger.path} from a copy, as a whole"
     assert [(one.code, one.next) for one in wrong] == [
         ("table-damaged", f"draindown reset p --flow f   # or {restore}")
     ]
@@ -245,7 +257,7 @@ def _open_row(asked: Request) -> None:
     rows = pa.table(
         {"quarantine_id": ["q"], "reason": ["type"], "refused_at": [AT], "origin": places(1)}
     )
-    write_deltalake(asked.layout.quarantine, rows)
+    write_deltalake(asked.layout.tables.quarantine.path, rows)
 
 
 def _stale_card(asked: Request) -> None:
@@ -306,8 +318,10 @@ def test_the_command_of_a_second_replay_of_a_range_goes_on_with_it(tmp_path: Pat
     done = CommitProperties(
         app_transactions=[Transaction(app_id(asked.layout, 1, "rows", find(first).kind), 0)]
     )
-    held = DeltaTable(asked.layout.table).to_pyarrow_table()
-    write_deltalake(asked.layout.table, held.slice(0, 0), mode="append", commit_properties=done)
+    held = DeltaTable(asked.layout.tables.target.path).to_pyarrow_table()
+    write_deltalake(
+        asked.layout.tables.target.path, held.slice(0, 0), mode="append", commit_properties=done
+    )
     assert not find(first).left
     pin(second, find(second))
     (symptom,) = (one for one in examine(asked).symptoms if one.code == "replay-unfinished")
@@ -367,7 +381,7 @@ def test_a_version_that_the_gate_refused_is_told(tmp_path: Path, published: int 
     asked = drained(tmp_path)
     if published is not None:
         publish(asked, published)
-    refused(asked, TableLog(asked.layout.table).version)
+    refused(asked, asked.layout.tables.target.version)
     health = examine(asked)
     told = next(symptom for symptom in health.symptoms if symptom.code == "unpublished")
     assert (health.exit, told.level) == (0, "note")
@@ -388,7 +402,7 @@ def test_a_version_that_the_gate_refused_is_told(tmp_path: Path, published: int 
 
 def test_a_verdict_on_an_older_version_is_told_as_that(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    refused(asked, TableLog(asked.layout.table).version - 1)
+    refused(asked, asked.layout.tables.target.version - 1)
     told = next(symptom for symptom in examine(asked).symptoms if symptom.code == "unpublished")
     assert "is not judged yet, and version" in told.found and "amount_known" in told.found
 
@@ -405,7 +419,7 @@ def test_a_version_that_no_check_looked_at_is_told_with_the_run_that_judges_it(
 
 def test_batches_that_read_again_are_counted_with_the_others(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    source = len(TableLog(asked.layout.ledger).query("select * from t"))
+    source = len(asked.layout.tables.ledger.query("select * from t"))
     ledger_table.record(
         asked.layout, [BatchRow("p", "f", 1, 0, "again", kind="replay", changed_at=AT)]
     )

@@ -23,7 +23,7 @@ from draindown.drill.compare import Control
 from draindown.drill.faults import named
 from draindown.drill.injections import Injection
 from draindown.drill.sandbox import Project, Scratch
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.recovery.opening import lease_of
 from draindown.runs import report, store
 from draindown.runs.request import Request
@@ -54,12 +54,12 @@ def test_a_lake_that_took_other_ways_to_the_same_is_no_different(
 ) -> None:
     (tmp_path / "again").mkdir()
     again = flowfiles.drained(tmp_path / "again")
-    DeltaTable(again.layout.table).optimize.compact()
+    DeltaTable(again.layout.tables.target.path).optimize.compact()
     assert _differences(control, again) == []
     assert _differences(control, again, reset=True) == []
 
 
-def _append(path: Callable[[FlowLayout], str], **row: Any) -> Callable[[Request], None]:
+def _append(path: Callable[[FlowHome], str], **row: Any) -> Callable[[Request], None]:
     return lambda asked: write_deltalake(
         path(asked.layout), pa.table({k: [v] for k, v in row.items()}), mode="append"
     )
@@ -69,10 +69,10 @@ _REFUSED = ("reason", "field", "detail", "raw", "raw_bytes", "raw_length", "orig
 
 
 def _change(asked: Request) -> None:
-    DeltaTable(asked.layout.table).update({"n": "7"}, predicate="id = '0'")
+    DeltaTable(asked.layout.tables.target.path).update({"n": "7"}, predicate="id = '0'")
 
 
-def _remove(path: Callable[[FlowLayout], str], where: str) -> Callable[[Request], None]:
+def _remove(path: Callable[[FlowHome], str], where: str) -> Callable[[Request], None]:
     return lambda asked: DeltaTable(path(asked.layout)).delete(where) and None
 
 
@@ -81,17 +81,37 @@ def _remove(path: Callable[[FlowLayout], str], where: str) -> Callable[[Request]
     [
         (flowfiles.foreign, "table: 0 rows of the control missing, 1 there"),
         (_change, "table: 1 row of the control missing, 1 there"),
-        (_remove(lambda at: at.table, "id = '1'"), "table: 1 row of the control missing, 0 there"),
-        (lambda asked: shutil.rmtree(asked.layout.table), "table: 2 rows of the control missing"),
         (
-            _append(lambda at: at.tombstones, id="0", n=1, _generation=1, _batch=0, _kind="source"),
+            _remove(lambda at: at.tables.target.path, "id = '1'"),
+            "table: 1 row of the control missing, 0 there",
+        ),
+        (
+            lambda asked: shutil.rmtree(asked.layout.tables.target.path),
+            "table: 2 rows of the control missing",
+        ),
+        (
+            _append(
+                lambda at: at.tables.tombstones.path,
+                id="0",
+                n=1,
+                _generation=1,
+                _batch=0,
+                _kind="source",
+            ),
             "tombstones: 0 rows",
         ),
         (
-            _append(lambda at: at.quarantine, quarantine_id="x", **dict.fromkeys(_REFUSED, "x")),
+            _append(
+                lambda at: at.tables.quarantine.path,
+                quarantine_id="x",
+                **dict.fromkeys(_REFUSED, "x"),
+            ),
             "quarantine: 0 rows",
         ),
-        (_remove(lambda at: at.ledger, "batch = 1"), "ledger: 1 row of the control missing"),
+        (
+            _remove(lambda at: at.tables.ledger.path, "batch = 1"),
+            "ledger: 1 row of the control missing",
+        ),
         (lambda asked: flowfiles.commit(asked, 1, recorded=False), "is committed 2 times"),
         (
             lambda asked: flowfiles.commit(asked, 2, recorded=False),
@@ -111,7 +131,7 @@ def test_a_state_between_two_batches_is_found_although_it_was_put_right(
     control: Request, other: Request
 ) -> None:
     flowfiles.foreign(other)
-    DeltaTable(other.layout.table).delete("id = '9'")
+    DeltaTable(other.layout.tables.target.path).delete("id = '9'")
     assert _differences(control, other) == [
         "table: 1 of its versions are no state after a whole batch"
     ]
@@ -122,13 +142,13 @@ def test_after_a_reset_only_the_newest_generation_must_have_read_the_same(
 ) -> None:
     for batch in (0, 1):  # as a new generation commits what the table has already
         flowfiles.commit(other, batch, generation=2)
-    DeltaTable(other.layout.table).restore(2)
+    DeltaTable(other.layout.tables.target.path).restore(2)
     found = _differences(control, other, reset=True)
     assert found == [
         "table: 2 of its versions are no state after a whole batch"
     ]  # those doubled rows, here
     flowfiles.commit(other, 2, generation=2)
-    DeltaTable(other.layout.table).restore(2)
+    DeltaTable(other.layout.tables.target.path).restore(2)
     assert "ledger: 0 rows of the control missing, 1 there that it doesn't have" in _differences(
         control, other, reset=True
     )
@@ -141,7 +161,7 @@ def test_what_a_drill_leaves_alone_is_told_from_what_it_does_not(
     before = isolation.look(control.layout, source)
     assert before.changes() == ([], [])
     os.utime(source[0], (1, 1))
-    Path(control.layout.table, "new").touch()
+    Path(control.layout.tables.target.path, "new").touch()
     changed, unsure = before.changes()
     assert [text.partition(":")[0] for text in changed] == ["source", "lake"] and not unsure
     Path(source[1]).unlink()
@@ -155,7 +175,7 @@ def test_a_lake_whose_own_pipeline_ran_meanwhile_can_not_be_judged(control: Requ
         assert not changed and "ran meanwhile" in unsure[0]
     done = report.of(control.model_copy(update={"run_id": "r3"}), clock.now(), "idle")
     store.write(control.layout, done)
-    Path(control.layout.table, "new").touch()
+    Path(control.layout.tables.target.path, "new").touch()
     changed, unsure = before.changes()
     assert not changed and "ran meanwhile" in unsure[0]
 
@@ -174,11 +194,13 @@ def _baseline(control: Request, tmp_path: Path) -> Baseline:
         ("seen", lambda asked: None, 0, True),
         ("", lambda asked: None, 0, False),
         ("seen", flowfiles.foreign, 0, False),
-        ("seen", _remove(lambda at: at.ledger, "batch = 1"), 0, False),
+        ("seen", _remove(lambda at: at.tables.ledger.path, "batch = 1"), 0, False),
         ("seen", lambda asked: None, 1, False),
         (
             "seen",
-            lambda asked: Path(asked.layout.table, "_delta_log", f"{1:020}.json").write_text("{"),
+            lambda asked: Path(
+                asked.layout.tables.target.path, "_delta_log", f"{1:020}.json"
+            ).write_text("{"),
             0,
             False,
         ),

@@ -123,7 +123,7 @@ def test_a_flow_that_was_edited_is_explained_with_what_it_needs_first(project: P
         "no batch is in the table yet"
     )
     done = CommitProperties(app_transactions=[Transaction(app_id(project.layout, 1, "rows"), 0)])
-    write_deltalake(project.layout.table, pa.table({"n": [1]}), commit_properties=done)
+    write_deltalake(project.layout.tables.target.path, pa.table({"n": [1]}), commit_properties=done)
     found = explain(FlowState.of(project.layout), flow, NOW)
     first, *then = [text for _, text in _next(found)]
     assert first.startswith("derivation-changed: ") and "draindown reset p --flow d" in " ".join(

@@ -22,7 +22,6 @@ from draindown.cli import main
 from draindown.doctor.examination import examine
 from draindown.flow import sink_columns, sink_identity, sink_state
 from draindown.flow.sink_state import Sending, SinkState
-from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.planning import compaction
 from draindown.planning.plan import plan
@@ -111,7 +110,7 @@ def test_a_table_keeps_the_version_before_a_rebuild_until_each_sink_was_compared
     tmp_path: Path, server: FakeServer
 ) -> None:
     asked = with_sink(drained(tmp_path))
-    layout, table = asked.layout, TableLog(asked.layout.table)
+    layout, table = asked.layout, asked.layout.tables.target
     for name in ("a", "b"):
         filled(asked, name=name)
     sink_bases.swapped(layout, table.version - 1)
@@ -140,7 +139,7 @@ def test_a_table_keeps_the_version_before_a_rebuild_until_each_sink_was_compared
 
 def test_a_version_whose_files_are_gone_is_named(tmp_path: Path, server: FakeServer) -> None:
     asked = with_sink(drained(tmp_path))
-    table = TableLog(asked.layout.table)
+    table = asked.layout.tables.target
     gone = Path(table.path) / table.files()[0]["path"]
     gone.unlink()
     with pytest.raises(TerminalError, match=gone.name) as raised:
@@ -253,7 +252,7 @@ def test_a_sink_of_refused_rows_goes_by_these(tmp_path: Path, server: FakeServer
     """The table has rows, and nothing was ever refused."""
     asked = with_sink(drained(tmp_path), of="quarantined")
     assert plan(asked, AT)[1] == [] and symptoms(asked) == {}
-    write_deltalake(asked.layout.quarantine, pa.table({"quarantine_id": ["q"]}))
+    write_deltalake(asked.layout.tables.quarantine.path, pa.table({"quarantine_id": ["q"]}))
     assert [one.kind for one in plan(asked, AT)[1]] == ["sink-stale"]
 
 

@@ -14,7 +14,7 @@ from draindown.drill import isolation
 from draindown.flow import integrity, quarantine
 from draindown.lake import storage
 from draindown.lake.flow_tables import flow_tables
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome, Tables
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger import table as ledger_table
 from draindown.sources import raw
@@ -27,24 +27,22 @@ SCHEMAS = {
 }
 
 
-def _layout(tmp_path: Path) -> FlowLayout:
-    return FlowLayout(str(tmp_path / "lake"), "p", "f", "t", has_sinks=True)
+def _layout(tmp_path: Path) -> FlowHome:
+    return FlowHome(str(tmp_path / "lake"), "p", "f", "t", has_sinks=True)
 
 
-def _paths(layout: FlowLayout) -> dict[str, str]:
+def _paths(layout: FlowHome) -> dict[str, str]:
     return {one.name: one.path for one in flow_tables(layout, 1)}
 
 
 def test_every_delta_table_of_the_layout_is_in_the_list(tmp_path: Path) -> None:
     layout = _layout(tmp_path)
     described = {
-        getattr(layout, name)
-        for name, member in vars(FlowLayout).items()
+        getattr(layout.tables, name).path
+        for name, member in vars(Tables).items()
         if isinstance(member, property)
-        and "Delta table" in (member.__doc__ or "")
-        and not name.startswith("_")
     }
-    assert described | {layout.intake_of(1)} == set(_paths(layout).values())
+    assert described | {layout.tables.intake(1).path} == set(_paths(layout).values())
 
 
 @pytest.mark.parametrize("name", sorted(SCHEMAS))
@@ -53,7 +51,7 @@ def test_key_columns_are_columns(tmp_path: Path, name: str) -> None:
     assert keys and set(keys) <= set(SCHEMAS[name].names)
 
 
-@pytest.mark.parametrize("name", list(_paths(FlowLayout("", "", "", "", has_sinks=True))))
+@pytest.mark.parametrize("name", list(_paths(FlowHome("", "", "", "", has_sinks=True))))
 def test_damage_to_any_table_is_found(tmp_path: Path, name: str) -> None:
     layout = _layout(tmp_path)
     path = _paths(layout)[name]
@@ -64,7 +62,7 @@ def test_damage_to_any_table_is_found(tmp_path: Path, name: str) -> None:
     assert list(integrity.damaged(layout)) == [path]
 
 
-@pytest.mark.parametrize("name", list(_paths(FlowLayout("", "", "", "", has_sinks=True))))
+@pytest.mark.parametrize("name", list(_paths(FlowHome("", "", "", "", has_sinks=True))))
 def test_a_drill_that_changes_any_table_of_the_flow_is_caught(tmp_path: Path, name: str) -> None:
     layout = _layout(tmp_path)
     path = _paths(layout)[name]
@@ -76,7 +74,7 @@ def test_a_drill_that_changes_any_table_of_the_flow_is_caught(tmp_path: Path, na
     assert [line.partition(":")[0] for line in before.changes()[0]] == ["lake"]
 
 
-@pytest.mark.parametrize("name", list(_paths(FlowLayout("", "", "", "", has_sinks=True))))
+@pytest.mark.parametrize("name", list(_paths(FlowHome("", "", "", "", has_sinks=True))))
 def test_a_table_that_cannot_be_written_is_named(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

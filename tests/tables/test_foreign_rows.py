@@ -46,7 +46,7 @@ def lake(tmp_path: Path) -> LandedLake:
 
 
 def table(lake: LandedLake) -> DeltaTable:
-    return DeltaTable(lake.layout.table)
+    return DeltaTable(lake.layout.tables.target.path)
 
 
 def audited(lake: LandedLake) -> Audit:
@@ -64,7 +64,7 @@ def wrong(lake: LandedLake) -> set[str]:
 def drain(lake: LandedLake, *records: dict[str, Any]) -> None:
     """Drain one file; its batch's commit counts rows as the MERGE of a drain does."""
     lake.drain([json.dumps(record) for record in records])
-    log = TableLog(lake.layout.table)
+    log = lake.layout.tables.target
     row = BatchRow.from_dict(log.commits(1)[0].note["draindown"])
     stamp(Path(log.path), log.version, row, "MERGE")
 
@@ -104,7 +104,9 @@ def publish(lake: LandedLake) -> Published:
 
 def _insert(lake: LandedLake) -> None:
     rows = [{"id": "x", "n": 1, "v": 1}, {"id": "y", "n": 1, "v": 1}]
-    write_deltalake(lake.layout.table, pa.Table.from_pylist(rows, schema=_SCHEMA), mode="append")
+    write_deltalake(
+        lake.layout.tables.target.path, pa.Table.from_pylist(rows, schema=_SCHEMA), mode="append"
+    )
 
 
 def _delete(lake: LandedLake) -> None:
@@ -270,8 +272,8 @@ def test_a_restore_to_before_it_decides(lake: LandedLake) -> None:
 
 def test_a_version_that_is_gone_is_not_compared(lake: LandedLake) -> None:
     _delete(lake)
-    before = TableLog(lake.layout.table, 0).files()[0]["path"]
-    Path(lake.layout.table, before).unlink()
+    before = TableLog(lake.layout.tables.target.path, 0).files()[0]["path"]
+    Path(lake.layout.tables.target.path, before).unlink()
     with pytest.raises(TerminalError) as refused:
         foreign_rows.changed_by(
             lake.layout, lake.spec.flow("f"), foreign.in_table(lake.layout).commits[0]
@@ -302,12 +304,12 @@ def test_a_table_that_was_there_before_is_accepted_as_a_whole(
     lake = LandedLake(tmp_path)
     rows = [{"id": str(number), "n": 7 if number == 2 else 1, "v": 0} for number in range(5)]
     old = pa.Table.from_pylist(rows, schema=_SCHEMA)
-    write_deltalake(lake.layout.table, old.slice(0, 3))
-    write_deltalake(lake.layout.table, old.slice(3), mode="append")
+    write_deltalake(lake.layout.tables.target.path, old.slice(0, 3))
+    write_deltalake(lake.layout.tables.target.path, old.slice(3), mode="append")
     lake.drain(
         RECORDS[:3]
     )  # its commit writes all rows anew: with those of before, as a MERGE leaves them
-    log = TableLog(lake.layout.table)
+    log = lake.layout.tables.target
     merged = [{**row, "id": key} for key, row in lake.rows.items() if key != "2"]
     kept = [row for row in rows if int(row["id"]) >= 2]
     _rewrite(lake, log, [*merged, *kept])
@@ -355,7 +357,7 @@ def _rewrite(lake: LandedLake, log: TableLog, rows: list[dict[str, Any]]) -> Non
     write_deltalake(log.path, table, mode="overwrite", commit_properties=by)
     counted = replace(row, inserted=0, updated=2, superseded=1)
     stamp(Path(log.path), log.version, counted, "MERGE")
-    shutil.rmtree(lake.layout.ledger)
+    shutil.rmtree(lake.layout.tables.ledger.path)
     ledger_table.record(lake.layout, [replace(counted, table_version=log.version)])
 
 
@@ -377,13 +379,16 @@ def test_a_rebuild_counts_what_it_undoes(
 def _alter_keys(lake: LandedLake) -> None:
     """Overwrite the table with another type of its key."""
     rows = pa.table({"id": [1, 2], "n": pa.array([1, 1], pa.int32())})
-    write_deltalake(lake.layout.table, rows, mode="overwrite", schema_mode="overwrite")
+    write_deltalake(lake.layout.tables.target.path, rows, mode="overwrite", schema_mode="overwrite")
 
 
 def _drop_keys(lake: LandedLake) -> None:
     """Overwrite the table without its key."""
     write_deltalake(
-        lake.layout.table, pa.table({"v": [1]}), mode="overwrite", schema_mode="overwrite"
+        lake.layout.tables.target.path,
+        pa.table({"v": [1]}),
+        mode="overwrite",
+        schema_mode="overwrite",
     )
 
 
@@ -431,14 +436,17 @@ def test_an_accepted_commit_of_a_table_without_keys_leaves_no_residue(tmp_path: 
     world = World(tmp_path, keyed=False)
     layout, flow = world.spec.layout("f"), world.spec.flow("f")
     assert world.audit().clean
-    target, rows = DeltaTable(layout.table), TableLog(layout.table).query("select * from t")
+    target, rows = (
+        DeltaTable(layout.tables.target.path),
+        layout.tables.target.query("select * from t"),
+    )
     target.delete("id = 'd'")
     target.update({"n": "7"}, predicate="id = 'e'")
-    write_deltalake(layout.table, rows.slice(0, 1), mode="append")
+    write_deltalake(layout.tables.target.path, rows.slice(0, 1), mode="append")
     strange = rows.slice(0, 1).set_column(
         rows.column_names.index("_origin"), "_origin", pa.nulls(1, ORIGIN)
     )
-    write_deltalake(layout.table, strange, mode="append")
+    write_deltalake(layout.tables.target.path, strange, mode="append")
     found = audit(world.spec, "f", root=tmp_path)
     assert kinds(found) >= {
         "foreign-commit",
@@ -458,7 +466,7 @@ def test_an_accepted_commit_of_a_table_without_keys_leaves_no_residue(tmp_path: 
         *((1, 0, 0), (1, 0, 0)),
     ]
     assert found.residues == []
-    DeltaTable(layout.table).delete("id = 'b'")
+    DeltaTable(layout.tables.target.path).delete("id = 'b'")
     assert "appended-records" in kinds(audit(world.spec, "f", root=tmp_path)), (
         "what came later is judged"
     )

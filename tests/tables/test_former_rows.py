@@ -107,7 +107,7 @@ class Changing:
             {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
         )
         self.path, self.rows, self.images = (
-            self.spec.layout("s0").table,
+            self.spec.layout("s0").tables.target.path,
             dict[int, Row](),
             list[Row](),
         )
@@ -262,7 +262,7 @@ def test_of_a_pair_the_side_that_went_is_named(tmp_path: Path, kind: str) -> Non
     }
     logs = []
     for name in ("s0", "s1"):
-        path = spec.layout(name).table
+        path = spec.layout(name).tables.target.path
         other = row | {"id": 2, "k": "b", "n": 2, "_origin": {"unit": "/in/1", "position": 2}}
         write_deltalake(path, pa.Table.from_pylist([row, other], schema=SOURCE))
         logs.append(path)

@@ -25,7 +25,7 @@ from draindown.flow import discards, generations, resume, withdrawals
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake import delta, transactions
 from draindown.lake.documents import write_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
@@ -72,13 +72,13 @@ def code_of(act: Callable[[], object]) -> str:
 
 
 def _older_copy(asked: Request) -> None:
-    (Path(asked.layout.table) / f"_delta_log/{2:020}.json").unlink()
+    (Path(asked.layout.tables.target.path) / f"_delta_log/{2:020}.json").unlink()
 
 
 @pytest.mark.parametrize(
     ("lose", "words"),
     [
-        (lambda asked: shutil.rmtree(asked.layout.table), "is gone"),
+        (lambda asked: shutil.rmtree(asked.layout.tables.target.path), "is gone"),
         (_older_copy, "ends at batch 0"),
         (lambda asked: restore(asked, 1), "restored version 1"),
     ],
@@ -100,18 +100,21 @@ def test_a_table_behind_its_checkpoint_is_refused(
 
 
 def _intake_without_its_last_cut(asked: Request) -> None:
-    (Path(asked.layout.intake_of(1)) / f"_delta_log/{2:020}.json").unlink()
+    (Path(asked.layout.tables.intake(1).path) / f"_delta_log/{2:020}.json").unlink()
 
 
 def _new_intake(asked: Request) -> None:
-    shutil.rmtree(asked.layout.intake_of(1))
+    shutil.rmtree(asked.layout.tables.intake(1).path)
     take_in(asked, heap_bytes=1024**3, now=AT)
 
 
 @pytest.mark.parametrize(
     ("lose", "code"),
     [
-        (lambda asked: shutil.rmtree(asked.layout.intake_of(1)), "intake-behind-checkpoint"),
+        (
+            lambda asked: shutil.rmtree(asked.layout.tables.intake(1).path),
+            "intake-behind-checkpoint",
+        ),
         (_intake_without_its_last_cut, "intake-behind-checkpoint"),
         (_new_intake, "intake-replaced"),
     ],
@@ -223,7 +226,7 @@ def test_a_torn_data_file_is_named_and_a_reset_puts_its_table_aside(
 
 def test_nothing_goes_on_with_a_torn_ledger(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    for file in Path(asked.layout.ledger).glob(
+    for file in Path(asked.layout.tables.ledger.path).glob(
         "*.parquet"
     ):  # of a single one a query may not need a row
         _half(file)
@@ -231,7 +234,7 @@ def test_nothing_goes_on_with_a_torn_ledger(tmp_path: Path) -> None:
         with pytest.raises(TerminalError) as caught:
             act()
         assert caught.value.code == "table-damaged"
-        assert asked.layout.ledger in caught.value.found
+        assert asked.layout.tables.ledger.path in caught.value.found
         assert caught.value.next[0].startswith("draindown doctor")
 
 
@@ -241,7 +244,7 @@ def test_nothing_goes_on_with_a_torn_ledger(tmp_path: Path) -> None:
 def test_a_side_table_that_lost_its_newest_batch_is_refused(
     tmp_path: Path, name: str, counts: dict[str, int]
 ) -> None:
-    asked, app = drained(tmp_path), transactions.app_id(FlowLayout("", "p", "f", "f"), 1, name)
+    asked, app = drained(tmp_path), transactions.app_id(FlowHome("", "p", "f", "f"), 1, name)
     delta.append(table_of(asked.layout, name), pa.table({"n": [1]}), app=(app, 1))
     commit(asked, 2, **counts)
     assert code_of(lambda: planner.plan(asked, AT)) == "table-damaged"
@@ -260,7 +263,7 @@ def test_a_touched_file_is_read_again_once_its_intake_is_lost(tmp_path: Path) ->
     os.utime(tmp_path / "in/0.json", (1, 1))
     take_in(asked, heap_bytes=1024**3, now=AT)
     assert [event.state for event in parked.events(asked.layout)] == ["touched"]
-    shutil.rmtree(asked.layout.intake_of(1))
+    shutil.rmtree(asked.layout.tables.intake(1).path)
     assert take_in(asked, heap_bytes=1024**3, now=AT).units == 2
 
 
@@ -400,7 +403,7 @@ def test_a_restore_that_a_later_one_undid_is_no_loss(
         restore(asked, version)
     checkpoint = Checkpoint(asked.layout.checkpoint(1))
     assert resume.behind(asked.layout, checkpoint, 1) == (
-        found and found.format(asked.layout.table)
+        found and found.format(asked.layout.tables.target.path)
     )
 
 
@@ -529,7 +532,7 @@ def test_a_reset_that_is_typed_twice_names_the_generation_that_its_undo_returns_
 
 def _torn(asked: Request) -> str:
     """The newest commit of the tombstones, as a power cut leaves it; returns the table's path."""
-    path = asked.layout.tombstones
+    path = asked.layout.tables.tombstones.path
     for _ in range(2):
         delta.append(path, pa.table({"generation": [1]}))
     _empty(max(Path(path, "_delta_log").glob("*.json")))
@@ -572,13 +575,13 @@ def test_a_table_that_was_put_back_after_half_a_reset_is_missed_no_more(
 ) -> None:
     """No reset would end where the table appends and holds rows again."""
     asked, copy = drained(tmp_path, keyed=False), tmp_path / "copy"
-    shutil.copytree(asked.layout.table, copy)
-    _half(max(Path(asked.layout.table, "_delta_log").glob("*.json")))
+    shutil.copytree(asked.layout.tables.target.path, copy)
+    _half(max(Path(asked.layout.tables.target.path, "_delta_log").glob("*.json")))
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
         full.setattr(generations, "write_json", mock.Mock(side_effect=OSError("no space")))
         reset(asked)
     assert code_of(lambda: resume.resume(asked.layout)) == "reset-unfinished"
-    shutil.copytree(copy, asked.layout.table)
+    shutil.copytree(copy, asked.layout.tables.target.path)
     assert resume.resume(asked.layout) == 1
     assert not [one.code for one in examine(asked).symptoms if one.level == "wrong"]
 
@@ -608,8 +611,8 @@ def test_a_torn_name_of_the_generation_is_no_half_a_reset(tmp_path: Path) -> Non
 def test_a_table_that_stands_says_that_a_withdrawal_never_left_it(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     _refused(asked, 0, kind="gate")
-    _empty(max(Path(asked.layout.ledger, "_delta_log").glob("*.json")))
-    assert reset(asked).damaged == (asked.layout.ledger,)
+    _empty(max(Path(asked.layout.tables.ledger.path, "_delta_log").glob("*.json")))
+    assert reset(asked).damaged == (asked.layout.tables.ledger.path,)
     assert withdrawals.unfinished(asked.layout) == [(1, 0)]
     assert opening.unsettled(asked.layout) == ["a withdrawal was cut short"]
 
@@ -623,11 +626,11 @@ def _refused(asked: Request, batch: int, kind: str = "source", run_id: str = "r"
         "run_id": run_id,
     }
     app = (app_id(asked.layout, 1, "quarantine", kind), batch)
-    delta.append(asked.layout.quarantine, pa.Table.from_pylist([row], REFUSED), app=app)
+    delta.append(asked.layout.tables.quarantine.path, pa.Table.from_pylist([row], REFUSED), app=app)
 
 
 def _kept(asked: Request) -> set[str]:
-    found = TableLog(asked.layout.quarantine).query("select quarantine_id as id from t").to_pylist()
+    found = asked.layout.tables.quarantine.query("select quarantine_id as id from t").to_pylist()
     return {row["id"] for row in found}
 
 
@@ -657,7 +660,7 @@ def test_a_reset_forgets_before_the_table_goes_that_says_what_was_done(
     with monkeypatch.context() as dying, pytest.raises(OSError, match="no space"):
         dying.setattr(Path, "rename", full)
         reset(asked, table_aside=True)
-    assert TableLog(asked.layout.table).exists and generations.generation(asked.layout) == 1
+    assert asked.layout.tables.target.exists and generations.generation(asked.layout) == 1
     assert _kept(asked) == {"source 1", "source 2"}
     reset(asked, table_aside=True)
     assert _kept(asked) == {"source 1", "source 2"}
@@ -672,7 +675,7 @@ def test_a_table_that_can_t_say_what_was_done_has_no_refused_row_forgotten(
     asked = drained(tmp_path)
     commit(asked, 2, recorded=False)  # nobody knows of it once the table is gone
     _refused(asked, 2)
-    lose(asked.layout.table)
+    lose(asked.layout.tables.target.path)
     reset(asked, table_aside=True)
     assert _kept(asked) == {"source 2"}
 
@@ -687,7 +690,7 @@ def test_what_the_ledger_knows_was_done_although_the_table_forgot_it(
     for batch in (0, 1, 2):
         _refused(asked, batch)
     _refused(asked, 1, kind="replay:x", run_id="never did one")
-    lost(asked.layout.table)
+    lost(asked.layout.tables.target.path)
     discards.forget_unfinished(asked.layout, 1)
     assert _kept(asked) == {"source 0", "source 1"}
 
@@ -698,7 +701,7 @@ def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_d
     asked = drained(tmp_path)
     _refused(asked, 0, kind="gate")
     assert withdrawals.unfinished(asked.layout) == [(1, 0)]
-    for path in (asked.layout.table, asked.layout.ledger):
+    for path in (asked.layout.tables.target.path, asked.layout.tables.ledger.path):
         _empty(max(Path(path, "_delta_log").glob("*.json")))
     assert len(reset(asked).damaged) == 2
     assert withdrawals.unfinished(asked.layout) == []
@@ -751,7 +754,7 @@ def test_missing_input_is_named_and_left_out_once_accepted(tmp_path: Path) -> No
 def test_an_append_table_with_rows_is_not_reset(tmp_path: Path) -> None:
     asked = drained(tmp_path, keyed=False)
     assert code_of(lambda: reset_plan.plan(asked)) == "reset-would-double"
-    shutil.rmtree(asked.layout.table)
+    shutil.rmtree(asked.layout.tables.target.path)
     assert reset_plan.plan(asked).target == "absent"
 
 
@@ -779,7 +782,7 @@ def test_a_table_put_aside_is_filled_anew(tmp_path: Path) -> None:
     commit(asked, 2, recorded=False)  # a crash came before the ledger
     plan = reset(asked, table_aside=True)
     assert (plan.damaged, plan.target, plan.holds_previous) == ((), "absent", False)
-    assert not TableLog(asked.layout.table).exists
+    assert not asked.layout.tables.target.exists
     (aside,) = Path(asked.layout.aside(2)).glob("*/*")
     assert DeltaTable(str(aside)).to_pyarrow_table().num_rows == 3
     assert [row.batch for row in ledger_table.recent(asked.layout, 9)] == [0, 1, 2]
@@ -792,7 +795,9 @@ def _remembering(root: Path) -> Request:
     asked = drained(root)
     commit(asked, 2, units=0, form="history", events=1, opened=1, remembered=1)
     delta.append(
-        asked.layout.hidden, pa.table({"id": ["h"]}), app=(app_id(asked.layout, 1, "hidden"), 2)
+        asked.layout.tables.hidden.path,
+        pa.table({"id": ["h"]}),
+        app=(app_id(asked.layout, 1, "hidden"), 2),
     )
     return asked
 
@@ -801,15 +806,15 @@ def _remembering(root: Path) -> Request:
 def test_the_hidden_events_of_a_history_go_with_its_table(tmp_path: Path, lose: str) -> None:
     asked = _remembering(tmp_path)
     if lose == "gone":
-        shutil.rmtree(asked.layout.table)
+        shutil.rmtree(asked.layout.tables.target.path)
     if lose == "torn":
-        _half(max(Path(asked.layout.table, "_delta_log").glob("*.json")))
+        _half(max(Path(asked.layout.tables.target.path, "_delta_log").glob("*.json")))
     plan = reset(asked, table_aside=lose == "aside")
     assert (
         plan.hidden_aside and "hidden events" in (told := _plan_text(plan)) and "no --undo" in told
     )
     assert code_of(lambda: reset_plan.undo(asked, by="me")) == "nothing-to-undo"
-    assert not TableLog(asked.layout.table).exists and not TableLog(asked.layout.hidden).exists
+    assert not asked.layout.tables.target.exists and not asked.layout.tables.hidden.exists
     assert TableLog(f"{asked.layout.aside(2)}/hidden/f").row_count == 1
     desk = Desk(asked.layout, memory="hidden", generation=2)
     look_at_memory(desk)
@@ -822,7 +827,7 @@ def test_the_hidden_events_of_a_history_go_with_its_table(tmp_path: Path, lose: 
 def test_hidden_events_stay_where_their_table_does(tmp_path: Path) -> None:
     asked = _remembering(tmp_path)
     assert not reset(asked).hidden_aside
-    assert TableLog(asked.layout.hidden).row_count == 1
+    assert asked.layout.tables.hidden.row_count == 1
 
 
 def test_a_reset_that_died_between_a_table_and_its_hidden_events_puts_aside_both(
@@ -831,25 +836,25 @@ def test_a_reset_that_died_between_a_table_and_its_hidden_events_puts_aside_both
     asked, rename = _remembering(tmp_path), Path.rename
 
     def full(path: Path, to: Path) -> Path:
-        if str(path) == asked.layout.hidden:
+        if str(path) == asked.layout.tables.hidden.path:
             raise OSError("no space")
         return rename(path, to)
 
     with monkeypatch.context() as dying, pytest.raises(OSError, match="no space"):
         dying.setattr(Path, "rename", full)
         reset(asked, table_aside=True)
-    assert (TableLog(asked.layout.table).exists, TableLog(asked.layout.hidden).exists) == (
+    assert (asked.layout.tables.target.exists, asked.layout.tables.hidden.exists) == (
         False,
         True,
     )
     assert code_of(lambda: resume.resume(asked.layout)) == "reset-unfinished"
     reset(asked)  # as the error says
-    assert not TableLog(asked.layout.hidden).exists
+    assert not asked.layout.tables.hidden.exists
 
 
 def test_a_table_is_not_filled_anew_without_files_that_a_lost_intake_forgot(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    shutil.rmtree(asked.layout.intake_of(1))
+    shutil.rmtree(asked.layout.tables.intake(1).path)
     assert reset_plan.plan(asked).forgotten == 0  # their rows stay
     with pytest.raises(TerminalError) as caught:
         reset(asked, table_aside=True)
@@ -860,7 +865,7 @@ def test_a_table_is_not_filled_anew_without_files_that_a_lost_intake_forgot(tmp_
     assert caught.value.next[-1].startswith(
         "draindown reset p --flow f --table-aside --accept-missing --yes "
     )
-    assert TableLog(asked.layout.table).exists
+    assert asked.layout.tables.target.exists
     assert reset(asked, table_aside=True, accept_missing=True).generation == 2
 
 
@@ -970,9 +975,9 @@ def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
 def _replayed(asked: Request, found: replay_plan.Replay, batch: int) -> None:
     """Commit a batch of a replay, without a row."""
     known = Transaction(app_id(asked.layout, 1, "rows", found.kind), batch)
-    empty = DeltaTable(asked.layout.table).to_pyarrow_table().slice(0, 0)
+    empty = DeltaTable(asked.layout.tables.target.path).to_pyarrow_table().slice(0, 0)
     done = CommitProperties(app_transactions=[known])
-    write_deltalake(asked.layout.table, empty, mode="append", commit_properties=done)
+    write_deltalake(asked.layout.tables.target.path, empty, mode="append", commit_properties=done)
 
 
 def test_a_replay_once_more_is_not_done_twice_by_one_run(tmp_path: Path) -> None:
@@ -1044,7 +1049,7 @@ def test_only_drained_files_are_replayed(tmp_path: Path) -> None:
 
 
 def test_cards_survive_as_json(tmp_path: Path) -> None:
-    layout = FlowLayout(str(tmp_path), "p", "f", "f")
+    layout = FlowHome(str(tmp_path), "p", "f", "f")
     card = {
         "generation": 2,
         "previous": 1,

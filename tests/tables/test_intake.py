@@ -23,7 +23,6 @@ from draindown.base.errors import TerminalError, TransientError
 from draindown.base.exits import Exit, exit_for
 from draindown.lake import delta
 from draindown.lake.delta import BOUNDED
-from draindown.lake.table_log import TableLog
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound, bound_for
@@ -47,9 +46,7 @@ def take(asked: Request, minutes: int = 0, **more: Any) -> Taken:
 
 def rows(asked: Request) -> list[dict[str, Any]]:
     return list(
-        TableLog(asked.layout.intake_of(1))
-        .query("select * from t order by slice, unit")
-        .to_pylist()
+        asked.layout.tables.intake(1).query("select * from t order by slice, unit").to_pylist()
     )
 
 
@@ -117,7 +114,7 @@ def test_one_commit_is_one_cut_and_records_what_was_seen(tmp_path: Path) -> None
     taken = take(asked, progress=lambda done, total: seen.append((done, total)))
     assert (taken.slices, taken.units, taken.kept_out, taken.findings) == (2, 3, 0, ())
     assert [row["slice"] for row in rows(asked)] == [1, 1, 2]
-    assert TableLog(asked.layout.intake_of(1)).version == 2
+    assert asked.layout.tables.intake(1).version == 2
     first = rows(asked)[1]
     assert first["unit"] == str(tmp_path / "in/b.json.gz")
     assert (first["lines"], first["blank"], first["unpacked"], first["records"]) == (2, 1, 9, None)
@@ -133,7 +130,7 @@ def test_every_commit_adds_one_file_so_that_a_stream_reads_it_as_one_batch(tmp_p
     asked = request(tmp_path, max_files_per_trigger=1)
     put(tmp_path, "a.json", "b.json")
     take(asked)
-    metrics = [commit.metrics for commit in TableLog(asked.layout.intake_of(1)).commits(2)]
+    metrics = [commit.metrics for commit in asked.layout.tables.intake(1).commits(2)]
     assert [found["num_added_files"] for found in metrics] == [1, 1]
 
 
@@ -144,15 +141,15 @@ def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
     assert (take(asked).slices, take(asked, 1).slices) == (1, 0)
     again = take(asked, 2)
     assert (again.kept_out, again.findings) == (0, ())
-    assert TableLog(asked.layout.intake_of(1)).version == 1
-    assert TableLog(asked.layout.parked).version == 1
+    assert asked.layout.tables.intake(1).version == 1
+    assert asked.layout.tables.parked.version == 1
 
 
 def test_an_empty_source_still_makes_the_table_a_stream_can_start_on(tmp_path: Path) -> None:
     asked = request(tmp_path)
     assert take(asked).slices == 0
-    assert TableLog(asked.layout.intake_of(1)).version == 0
-    assert Path(asked.layout.intake_of(1)).stat().st_mode & 0o777 == 0o700
+    assert asked.layout.tables.intake(1).version == 0
+    assert Path(asked.layout.tables.intake(1).path).stat().st_mode & 0o777 == 0o700
 
 
 def test_parked_files_are_for_their_owner_alone_and_are_found_by_path_and_time(
@@ -161,8 +158,8 @@ def test_parked_files_are_for_their_owner_alone_and_are_found_by_path_and_time(
     asked = request(tmp_path)
     (tmp_path / "in/a.json.gz").write_bytes(b"x")
     take(asked)
-    assert Path(asked.layout.parked).stat().st_mode & 0o777 == 0o700
-    assert TableLog(asked.layout.parked).properties[BOUNDED] == "path,at"
+    assert Path(asked.layout.tables.parked.path).stat().st_mode & 0o777 == 0o700
+    assert asked.layout.tables.parked.properties[BOUNDED] == "path,at"
 
 
 def test_a_late_file_with_an_old_mtime_is_taken(tmp_path: Path) -> None:
@@ -320,7 +317,7 @@ def test_what_is_known_is_read_from_its_copy_and_without_it(tmp_path: Path) -> N
     asked = request(tmp_path, max_files_per_trigger=1)
     put(tmp_path, *(f"{i:02}.json" for i in range(12)))
     take(asked)
-    copy = Path(asked.layout.intake_of(1), "_known.arrow")
+    copy = Path(asked.layout.tables.intake(1).path, "_known.arrow")
     paths = [row["unit"] for row in rows(asked)]
     assert copy.exists()
     for damage in (None, b"", b"ARROW1 torn"):
@@ -337,15 +334,15 @@ def test_a_copy_from_another_intake_is_not_believed(tmp_path: Path) -> None:
     asked = request(tmp_path, max_files_per_trigger=1)
     put(tmp_path, *(f"{i:02}.json" for i in range(12)))
     take(asked)
-    copy = Path(asked.layout.intake_of(1), "_known.arrow").read_bytes()
-    for path in Path(asked.layout.intake_of(1)).rglob("*"):
+    copy = Path(asked.layout.tables.intake(1).path, "_known.arrow").read_bytes()
+    for path in Path(asked.layout.tables.intake(1).path).rglob("*"):
         if path.is_file():
             path.unlink()
     put(tmp_path, *(f"other{i:02}.json" for i in range(12)))
     for path in (tmp_path / "in").glob("[0-9]*"):
         path.rename(path.with_suffix(".aside"))
     take(asked)
-    Path(asked.layout.intake_of(1), "_known.arrow").write_bytes(copy)
+    Path(asked.layout.tables.intake(1).path, "_known.arrow").write_bytes(copy)
     for path in (tmp_path / "in").glob("*.aside"):
         path.rename(path.with_suffix(".json"))
     assert take(asked, 1).units == 12
@@ -360,7 +357,7 @@ def test_a_large_backlog_is_taken_in_its_order(
         put(tmp_path, f"{99 - i:02}.json", mtime=1_000_000 + i)
     assert take(asked).slices == 4
     order = (
-        TableLog(asked.layout.intake_of(1))
+        asked.layout.tables.intake(1)
         .query("select unit from t order by slice, mtime_ns")["unit"]
         .to_pylist()
     )
@@ -510,7 +507,7 @@ def test_a_slice_whose_commit_is_not_one_whole_file_is_left_to_the_log(
     asked = request(tmp_path)
     put(tmp_path, "a.json")
     take(asked)
-    home = Path(asked.layout.intake_of(1))
+    home = Path(asked.layout.tables.intake(1).path)
     commit = home / "_delta_log" / f"{1:020}.json"
     (file,) = home.glob("*.parquet")
     match harm:

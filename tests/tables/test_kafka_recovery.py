@@ -17,7 +17,7 @@ import pytest
 from draindown.base.errors import TerminalError
 from draindown.flow import generations
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.recovery import losses, rebuild, replay, reset
 from draindown.recovery.abort import abort
 from draindown.runs.request import Again, Request
@@ -39,7 +39,7 @@ def drained(root: Path) -> Request:
     """The request of a keyed flow that read all, and of which the lake has no raw record of t/0."""
     asked = World(root, keyed=True).write()
     checkpoint(asked, 1, offsets=2, commits=2)
-    delta.delete(asked.layout.raw, "unit = 't/0'")
+    delta.delete(asked.layout.tables.raw.path, "unit = 't/0'")
     return asked
 
 
@@ -264,7 +264,7 @@ def test_what_a_new_generation_does_not_read_is_missing_whatever_happened(
     is.
     """
     draw = random.Random(seed)
-    layout = FlowLayout(str(tmp_path / "lake"), "p", "f", "f", own_intakes=True)
+    layout = FlowHome(str(tmp_path / "lake"), "p", "f", "f", own_intakes=True)
     brokers, kept, lives = Brokers({"t": ("0", [[0, 4], [0, 4]])}), list[Span](), 0
     for _ in range(8):
         held = brokers.topics["t"][1]
@@ -293,7 +293,7 @@ def test_what_a_new_generation_does_not_read_is_missing_whatever_happened(
         for s in kept
         if draw.random() < 0.9
     ]
-    delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    delta.append(layout.tables.raw.path, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
     source = kafka(layout, brokers)
     units = left_of(source, [unit for one in intake.slices(layout, 1) for unit in one.units])
     missing = set(missing_anew(source, units, 1, 2))
@@ -388,5 +388,5 @@ def test_nothing_is_read_again_while_raw_records_stand_for_others(
         assert caught.value.code == "log-truncated" and "t/0 [3, 6)" in caught.value.found
         assert caught.value.next[0].startswith("mv ") and caught.value.in_order
     assert generations.generation(asked.layout) == 1 and rebuild.unfinished(asked.layout) is None
-    delta.delete(asked.layout.raw, "unit = 't/0'")  # others stay, and stand for none
+    delta.delete(asked.layout.tables.raw.path, "unit = 't/0'")  # others stay, and stand for none
     assert rebuild.plan(asked).missing == reset.plan(asked).missing == ("t/0:0-4", "t/0:4-6")

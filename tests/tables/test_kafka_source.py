@@ -19,7 +19,7 @@ import pytest
 
 from draindown.base.errors import TerminalError, TransientError
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
@@ -89,11 +89,11 @@ class Brokers:
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> FlowLayout:
-    return FlowLayout(str(tmp_path / "lake"), "p", "f", "f", own_intakes=True)
+def layout(tmp_path: Path) -> FlowHome:
+    return FlowHome(str(tmp_path / "lake"), "p", "f", "f", own_intakes=True)
 
 
-def source(layout: FlowLayout, brokers: Brokers, **more: Any) -> Kafka:
+def source(layout: FlowHome, brokers: Brokers, **more: Any) -> Kafka:
     kafka = {"topics": ["t"], "bootstrap_servers": "h:1"} | more.pop("kafka", {})
     spec = KafkaSource.model_validate({"kafka": kafka, "format": "json", **more})
     made = MAKERS[spec.kind](spec, layout, Path("/"), "r")
@@ -103,14 +103,14 @@ def source(layout: FlowLayout, brokers: Brokers, **more: Any) -> Kafka:
     return made
 
 
-def pinned(layout: FlowLayout, generation: int = 1) -> list[list[tuple[str, int, int]]]:
+def pinned(layout: FlowHome, generation: int = 1) -> list[list[tuple[str, int, int]]]:
     """(unit, start, until) of each slice."""
     slices = intake.slices(layout, generation)
     return [[(unit.name, unit.start, unit.until) for unit in one.units] for one in slices]
 
 
 def test_a_slice_holds_at_most_what_was_asked_for_and_every_offset_is_in_one(
-    layout: FlowLayout,
+    layout: FlowHome,
 ) -> None:
     brokers = Brokers({"t": ("a", [[0, 14], [3, 9], [0, 0]])})
     pinning = source(layout, brokers).pin(1, NOW)
@@ -121,7 +121,7 @@ def test_a_slice_holds_at_most_what_was_asked_for_and_every_offset_is_in_one(
     assert (pinning.taken.slices, pinning.taken.units) == (2, 20)
 
 
-def test_a_second_pinning_goes_on_where_the_first_one_died(layout: FlowLayout) -> None:
+def test_a_second_pinning_goes_on_where_the_first_one_died(layout: FlowHome) -> None:
     brokers = Brokers({"t": ("a", [[0, 25]])})
     assert source(layout, brokers).pin(1, NOW).take(SMALL, most=1)
     late = source(layout, brokers).pin(1, NOW)
@@ -133,7 +133,7 @@ def test_a_second_pinning_goes_on_where_the_first_one_died(layout: FlowLayout) -
     assert found.value.code == "lease-lost"
 
 
-def test_a_look_counts_records_pinned_and_not(layout: FlowLayout) -> None:
+def test_a_look_counts_records_pinned_and_not(layout: FlowHome) -> None:
     brokers = Brokers({"t": ("a", [[0, 25]])})
     source(layout, brokers).pin(1, NOW).take(SMALL, most=1)
     found = source(layout, brokers).look(layout, 1, 1, NOW)
@@ -147,7 +147,7 @@ def test_a_look_counts_records_pinned_and_not(layout: FlowLayout) -> None:
 
 
 def test_one_slice_says_where_every_partition_stands_however_long_the_history(
-    layout: FlowLayout,
+    layout: FlowHome,
 ) -> None:
     brokers = Brokers({"t": ("a", [[0, 5], [4, 4]])})
     for end in range(5, 60, 5):
@@ -159,7 +159,7 @@ def test_one_slice_says_where_every_partition_stands_however_long_the_history(
     assert pinned(layout)[-1] == [("t/1", 4, 6)]
 
 
-def test_latest_is_pinned_before_there_is_anything_to_read(layout: FlowLayout) -> None:
+def test_latest_is_pinned_before_there_is_anything_to_read(layout: FlowHome) -> None:
     brokers = Brokers({"t": ("a", [[0, 5]])})
     latest = {"starting": "latest"}
     first = source(layout, brokers, **latest)
@@ -173,7 +173,7 @@ def test_latest_is_pinned_before_there_is_anything_to_read(layout: FlowLayout) -
     assert not source(layout, brokers, **latest).look(layout, 1, 3, NOW).reasons
 
 
-def test_a_later_generation_begins_where_the_first_one_did(layout: FlowLayout) -> None:
+def test_a_later_generation_begins_where_the_first_one_did(layout: FlowHome) -> None:
     brokers = Brokers({"t": ("a", [[0, 9]])})
     at_a_time = {"starting": "2026-01-01"}
     source(layout, brokers, **at_a_time).pin(1, NOW).take(SMALL)
@@ -184,17 +184,17 @@ def test_a_later_generation_begins_where_the_first_one_did(layout: FlowLayout) -
 
 @pytest.mark.parametrize(("starting", "again"), [("latest", 2), ("earliest", 2), ("2026-01-01", 5)])
 def test_where_the_first_generation_began_is_lost_nothing_is_skipped(
-    layout: FlowLayout, starting: str, again: int
+    layout: FlowHome, starting: str, again: int
 ) -> None:
     brokers = Brokers({"t": ("a", [[2, 7]])})
     source(layout, brokers, starting=starting).pin(1, NOW).take(SMALL)
     brokers.topics["t"][1][0][1] = 20
-    shutil.rmtree(layout.intake_of(1))
+    shutil.rmtree(layout.tables.intake(1).path)
     source(layout, brokers, starting=starting).pin(2, NOW).take(Bound(1024**2, 100, ""))
     assert pinned(layout, 2) == [[("t/0", again, 20)]]
 
 
-def test_a_topic_that_the_source_names_again_is_read_on(layout: FlowLayout) -> None:
+def test_a_topic_that_the_source_names_again_is_read_on(layout: FlowHome) -> None:
     brokers = Brokers({"t": ("a", [[0, 5]]), "u": ("b", [[0, 5]])})
     both = {"kafka": {"topics": ["t", "u"]}}
     source(layout, brokers, **both).pin(1, NOW).take(SMALL)
@@ -206,7 +206,7 @@ def test_a_topic_that_the_source_names_again_is_read_on(layout: FlowLayout) -> N
 
 @pytest.mark.parametrize(("id", "start"), [("b", 5), ("c", 0)])
 def test_a_topic_that_was_accepted_as_gone_and_comes_back_is_not_read_twice(
-    layout: FlowLayout, id: str, start: int
+    layout: FlowHome, id: str, start: int
 ) -> None:
     brokers = Brokers({"t": ("a", [[0, 5]]), "u": ("b", [[0, 5]])})
 
@@ -236,7 +236,7 @@ def test_a_topic_that_was_accepted_as_gone_and_comes_back_is_not_read_twice(
     ],
 )
 def test_a_loss_is_red_until_it_is_accepted(
-    layout: FlowLayout, after: dict[str, Any], code: str, ranges: list[str]
+    layout: FlowHome, after: dict[str, Any], code: str, ranges: list[str]
 ) -> None:
     brokers = Brokers({"t": ("a", [[0, 10]])})
     source(layout, brokers).pin(1, NOW).take(SMALL)
@@ -258,7 +258,7 @@ def test_a_loss_is_red_until_it_is_accepted(
         assert source(layout, brokers).losses(1, 2) == {}
 
 
-def test_a_topic_that_is_gone_for_good_must_leave_the_source(layout: FlowLayout) -> None:
+def test_a_topic_that_is_gone_for_good_must_leave_the_source(layout: FlowHome) -> None:
     brokers = Brokers({"t": ("a", [[0, 10]])})
     source(layout, brokers).pin(1, NOW).take(SMALL)
     brokers.topics = {}
@@ -269,7 +269,7 @@ def test_a_topic_that_is_gone_for_good_must_leave_the_source(layout: FlowLayout)
 
 
 def test_accepted_ranges_of_pinned_offsets_are_left_out_and_the_slice_stays(
-    layout: FlowLayout,
+    layout: FlowHome,
 ) -> None:
     brokers = Brokers({"t": ("a", [[0, 10]])})
     source(layout, brokers).pin(1, NOW).take(SMALL)
@@ -299,7 +299,7 @@ def test_accepted_ranges_of_pinned_offsets_are_left_out_and_the_slice_stays(
     ],
 )
 def test_absent_records_need_a_reason(
-    layout: FlowLayout, source_says: dict[str, Any], compacted: bool, read: int, red: bool
+    layout: FlowHome, source_says: dict[str, Any], compacted: bool, read: int, red: bool
 ) -> None:
     brokers = Brokers({"t": ("a", [[0, 10]])}, frozenset({"t"} if compacted else ()))
     made = source(layout, brokers, **source_says)
@@ -313,7 +313,7 @@ def test_absent_records_need_a_reason(
         made.refuse_miscounted(1, one.units, {"t/0": read})
 
 
-def test_absent_records_can_be_accepted_once_a_batch_missed_them(layout: FlowLayout) -> None:
+def test_absent_records_can_be_accepted_once_a_batch_missed_them(layout: FlowHome) -> None:
     brokers = Brokers({"t": ("a", [[0, 10], [0, 5]])})
     made = source(layout, brokers)
     made.pin(1, NOW).take(Bound(1024**2, 20, "20 records"))
@@ -356,7 +356,7 @@ def test_absent_records_can_be_accepted_once_a_batch_missed_them(layout: FlowLay
 
 @pytest.mark.parametrize("read", [{"t/0": 7}, {"t/0": 11}])
 def test_a_topic_that_became_compacted_explains_what_is_absent(
-    layout: FlowLayout, read: dict[str, int]
+    layout: FlowHome, read: dict[str, int]
 ) -> None:
     brokers = Brokers({"t": ("a", [[0, 10]])})
     source(layout, brokers).pin(1, NOW).take(SMALL)
@@ -375,7 +375,7 @@ def test_a_topic_that_became_compacted_explains_what_is_absent(
 
 
 def test_what_explained_gaps_when_a_slice_was_pinned_explains_them_for_good(
-    layout: FlowLayout,
+    layout: FlowHome,
 ) -> None:
     brokers = Brokers({"t": ("a", [[0, 10]])})
     source(layout, brokers, transactional=True).pin(1, NOW).take(SMALL)
@@ -391,14 +391,14 @@ def test_what_explained_gaps_when_a_slice_was_pinned_explains_them_for_good(
 
 
 def test_raw_records_are_as_many_as_were_kept_whatever_the_source_says_by_then(
-    layout: FlowLayout,
+    layout: FlowHome,
 ) -> None:
     brokers = Brokers({"t": ("a", [[0, 15], [0, 4]])})
     raw.create(layout)
     common = {"unit": "t/0", "log": "a", "day": NOW.date()}
     rows = [common | {"part": raw.RANGES, "from": 0, "until": 10}]
     rows += [common | {"part": raw.RECORDS, "position": at} for at in (0, 1, 2, 3, 5, 6, 9)]
-    delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    delta.append(layout.tables.raw.path, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
     made = source(layout, brokers)
     made.pin(2, NOW).take(Bound(1024**2, 100, ""))
     (one,) = intake.slices(layout, 2)
@@ -416,13 +416,13 @@ def test_raw_records_are_as_many_as_were_kept_whatever_the_source_says_by_then(
             assert found.value.code == "records-absent" and "t/0:0-10" not in " ".join(
                 found.value.next
             )
-    delta.delete(layout.raw, "true")  # older days go
+    delta.delete(layout.tables.raw.path, "true")  # older days go
     looking.refuse_miscounted(1, one.units, {"t/0": 12, "t/1": 4})
     with pytest.raises(TerminalError):
         looking.refuse_miscounted(1, one.units, {"t/0": 12, "t/1": 3})
 
 
-def test_a_pinned_topic_that_is_another_one_is_refused(layout: FlowLayout) -> None:
+def test_a_pinned_topic_that_is_another_one_is_refused(layout: FlowHome) -> None:
     brokers = Brokers({"t": ("a", [[0, 10]])})
     made = source(layout, brokers)
     made.pin(1, NOW).take(SMALL)
@@ -435,7 +435,7 @@ def test_a_pinned_topic_that_is_another_one_is_refused(layout: FlowLayout) -> No
         assert found.value.code == "topic-recreated"
 
 
-def test_what_can_not_be_read_again_is_named(layout: FlowLayout) -> None:
+def test_what_can_not_be_read_again_is_named(layout: FlowHome) -> None:
     brokers = Brokers({"t": ("a", [[0, 5], [0, 5]])})
     source(layout, brokers).pin(1, NOW).take(SMALL)
     units = [unit for one in intake.slices(layout, 1) for unit in one.units]
@@ -450,7 +450,7 @@ def _unit(number: int, start: int, until: int) -> Unit:
 
 
 def test_a_long_history_is_looked_through_once(
-    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+    layout: FlowHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared, asked = Counter[str](), Counter[str]()
     same, query = Span.same_log, TableLog.rows
@@ -469,7 +469,7 @@ def test_a_long_history_is_looked_through_once(
         }
         for at in range(500)
     ]
-    delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    delta.append(layout.tables.raw.path, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
     brokers = Brokers({"t": ("a", [[10_000, 10_000], [10_000, 10_000]])})
     missing = source(layout, brokers).missing(units)
     assert set(missing) == {one.range for one in units if one.name == "t/0" or one.start % 20}
@@ -495,7 +495,7 @@ def test_a_loss_is_of_each_unit_that_holds_it() -> None:
         assert sorted((unit.range, loss.span) for unit, loss in found) == sorted(wanted)
 
 
-def test_the_oldest_that_waits_is_of_the_topic_that_waits(layout: FlowLayout) -> None:
+def test_the_oldest_that_waits_is_of_the_topic_that_waits(layout: FlowHome) -> None:
     """Neither the topic that was before, nor what a batch of this generation has read."""
     brokers = Brokers({"t": ("new", [[0, 30]])})
     source(layout, brokers).pin(2, NOW).take(SMALL, most=1)
@@ -518,7 +518,7 @@ def test_the_oldest_that_waits_is_of_the_topic_that_waits(layout: FlowLayout) ->
         | {"arrived_at": NOW - timedelta(days=days), "value": b"x"}
         for log, position, days in ages
     ]
-    delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    delta.append(layout.tables.raw.path, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
     found = source(layout, brokers).look(layout, 2, 2, NOW)
     assert found.units == 20 and found.oldest == (NOW - timedelta(days=2)).timestamp()
     assert (
@@ -551,7 +551,7 @@ def test_records_that_are_near_their_end_are_warned_of() -> None:
     assert retention.findings(old, policy(deleted=False), NOW, "") == []
 
 
-def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowLayout) -> None:
+def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowHome) -> None:
     brokers = Brokers({"t": ("a", [[0, 30], [0, 10]])}, retention_ms=3_600_000)
     source(layout, brokers).pin(1, NOW).take(Bound(1024**2, 100, ""))
     began = NOW - timedelta(days=3)
@@ -580,7 +580,7 @@ def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowL
         for unit in kept
     ]
     raw.create(layout)
-    delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    delta.append(layout.tables.raw.path, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
     brokers.topics["t"] = ("a", [[12, 30], [8, 10]])
     again = source(layout, brokers)
     found = again.look(layout, 2, 1, NOW)
@@ -595,7 +595,7 @@ def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowL
     assert source(layout, brokers).look(layout, 2, 1, NOW).bytes == 30 * 40, (
         "what the lake holds is weighed there"
     )
-    delta.delete(layout.raw, "unit = 't/1'")
+    delta.delete(layout.tables.raw.path, "unit = 't/1'")
     brokers.topics["t"] = ("a", [[25, 30], [8, 10]])
     source(layout, brokers).look(layout, 2, 1, NOW)
     assert brokers.sampled == [Span("t", 0, "a", 25, 30), Span("t", 1, "a", 8, 10)], (
@@ -603,14 +603,14 @@ def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowL
     )
 
 
-def begun(layout: FlowLayout, epoch: int | None = 3) -> Brokers:
+def begun(layout: FlowHome, epoch: int | None = 3) -> Brokers:
     """A flow that has pinned two slices of two partitions."""
     brokers = Brokers({"t": ("a", [[0, 12], [0, 8]])}, epoch=epoch)
     assert not source(layout, brokers).pin(1, NOW).take(SMALL)
     return brokers
 
 
-def test_logs_are_compared_once_they_have_other_leaders_and_once_a_look(layout: FlowLayout) -> None:
+def test_logs_are_compared_once_they_have_other_leaders_and_once_a_look(layout: FlowHome) -> None:
     brokers = begun(layout)
     assert [one.epoch for one in positions.newest(layout, 1)] == [3, 3]
     brokers.topics["t"][1][0][1] = 20
@@ -628,11 +628,11 @@ def test_logs_are_compared_once_they_have_other_leaders_and_once_a_look(layout: 
     assert len(brokers.compared) == 1
 
 
-def units(layout: FlowLayout) -> list[Unit]:
+def units(layout: FlowHome) -> list[Unit]:
     return [unit for one in intake.slices(layout, 1) for unit in one.units]
 
 
-def test_a_log_that_was_truncated_and_grew_again_is_never_read_on(layout: FlowLayout) -> None:
+def test_a_log_that_was_truncated_and_grew_again_is_never_read_on(layout: FlowHome) -> None:
     brokers = begun(layout)
     brokers.epoch, brokers.truncated = 5, {("t", 0): 7}
     brokers.topics["t"][1][0][1] = 40
@@ -662,7 +662,7 @@ def test_a_log_that_was_truncated_and_grew_again_is_never_read_on(layout: FlowLa
     assert len(pinned(layout)) == 2
 
 
-def test_a_batch_that_failed_asks_anew_whether_its_log_was_truncated(layout: FlowLayout) -> None:
+def test_a_batch_that_failed_asks_anew_whether_its_log_was_truncated(layout: FlowHome) -> None:
     brokers = begun(layout)
     made = source(layout, brokers)
     made.refuse_lost(layout, 1, 1)
@@ -674,7 +674,7 @@ def test_a_batch_that_failed_asks_anew_whether_its_log_was_truncated(layout: Flo
 
 @pytest.mark.parametrize(("kept", "now"), [(None, 5), (3, None), (5, 3)])
 def test_without_epochs_to_compare_only_a_shorter_log_is_truncated(
-    layout: FlowLayout, kept: int | None, now: int | None
+    layout: FlowHome, kept: int | None, now: int | None
 ) -> None:
     """Slices of before have no epochs, and old brokers tell none."""
     brokers = begun(layout, kept)
@@ -687,7 +687,7 @@ def test_without_epochs_to_compare_only_a_shorter_log_is_truncated(
     assert not brokers.compared
 
 
-def test_positions_that_were_written_without_epochs_are_read(layout: FlowLayout) -> None:
+def test_positions_that_were_written_without_epochs_are_read(layout: FlowHome) -> None:
     intake.create(layout, 1, positions.OWN)
     rows = positions.rows(
         [Span("t", 0, "a", 0, 5)], record_bytes=1.0, oldest={}, now=NOW, compacted=()
@@ -702,7 +702,7 @@ def test_positions_that_were_written_without_epochs_are_read(layout: FlowLayout)
 def test_a_copy_whose_bounds_could_not_be_written_is_not_marked_as_confined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layout = FlowLayout(str(tmp_path), "p", "f", "t")
+    layout = FlowHome(str(tmp_path), "p", "f", "t")
     Path(layout.home).mkdir(parents=True)
 
     def full(*_: object) -> None:

@@ -17,7 +17,7 @@ from draindown.doctor.tables import look_at_logs
 from draindown.flow import integrity
 from draindown.lake import delta
 from draindown.lake.documents import write_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -33,19 +33,21 @@ class Lake:
     be put back.
     """
 
-    def __init__(self, layout: FlowLayout) -> None:
+    def __init__(self, layout: FlowHome) -> None:
         self.layout, self.kept = layout, list[tuple[int, str, int]]()
         self.committed: tuple[int, str, int] | None = None
         self._version = 0
 
     def batch(self, generation: int, kind: str, batch: int, *, dies: bool = False) -> None:
         app = (app_id(self.layout, generation, "snapshots", kind), batch)
-        if delta.append(self.layout.snapshots, _ROW, app=app):
+        if delta.append(self.layout.tables.snapshots.path, _ROW, app=app):
             self.kept.append((generation, kind, batch))
         if dies:
             return
         delta.append(
-            self.layout.table, _ROW, app=(app_id(self.layout, generation, "rows", kind), batch)
+            self.layout.tables.target.path,
+            _ROW,
+            app=(app_id(self.layout, generation, "rows", kind), batch),
         )
         self._version += 1
         row = BatchRow(
@@ -68,9 +70,9 @@ class Lake:
 
     def lose(self, commits: int) -> None:
         """Put the states back to what they were some commits ago."""
-        log = Path(self.layout.snapshots, "_delta_log")
+        log = Path(self.layout.tables.snapshots.path, "_delta_log")
         for _ in range(min(commits, len(self.kept))):
-            (log / f"{DeltaTable(self.layout.snapshots).version():020}.json").unlink()
+            (log / f"{DeltaTable(self.layout.tables.snapshots.path).version():020}.json").unlink()
             self.kept.pop()
 
 
@@ -101,16 +103,16 @@ def test_states_without_the_newest_batch_are_seen_whatever_was_lost(
 
 def test_damaged_states_are_removed_and_nothing_is_restored_or_reset(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    delta.append(asked.layout.snapshots, _ROW)
-    (Path(asked.layout.snapshots) / "_delta_log" / f"{1:020}.json").write_bytes(b"")
-    way = f"remove {asked.layout.snapshots}, as a whole   # the next runs make its rows again"
+    delta.append(asked.layout.tables.snapshots.path, _ROW)
+    (Path(asked.layout.tables.snapshots.path) / "_delta_log" / f"{1:020}.json").write_bytes(b"")
+    way = f"remove {asked.layout.tables.snapshots.path}, as a whole   # the next runs make its rows again"
     with pytest.raises(TerminalError) as caught:
         integrity.refuse(asked.layout)
     desk = Desk(asked.layout)
     look_at_logs(desk)
     assert list(caught.value.next) == [way] == [one.next for one in desk.symptoms]
-    delta.append(asked.layout.tombstones, _ROW)
-    (Path(asked.layout.tombstones) / "_delta_log" / f"{1:020}.json").write_bytes(b"")
+    delta.append(asked.layout.tables.tombstones.path, _ROW)
+    (Path(asked.layout.tables.tombstones.path) / "_delta_log" / f"{1:020}.json").write_bytes(b"")
     with pytest.raises(TerminalError) as caught:
         integrity.refuse(asked.layout)
     assert caught.value.next[0].startswith("draindown reset p --flow f ")

@@ -19,7 +19,7 @@ from draindown.base.errors import TerminalError
 from draindown.cli import main
 from draindown.doctor.examination import examine
 from draindown.flow import generations
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.proof.compare import prove
@@ -70,12 +70,12 @@ def told(*numbers: int, at: datetime = NOW, unit: str = "file", of: str = "t") -
     return pa.Table.from_pylist(rows, schema=late._CHOSEN)
 
 
-def applied(layout: FlowLayout, until: int) -> list[int]:
+def applied(layout: FlowHome, until: int) -> list[int]:
     return sorted(late.applied(layout, until)["position"].to_pylist())
 
 
 def pinned(
-    layout: FlowLayout, number: int, *, fill: bool, bucket: tuple[int, int] = (0, 1), of: int = 1
+    layout: FlowHome, number: int, *, fill: bool, bucket: tuple[int, int] = (0, 1), of: int = 1
 ) -> None:
     """Pin slice `number` of generation `of`. `bucket`: its number, and of how many."""
     own = {"table_id": "t", "derivation": "d", "fill": fill, "changes": False, "rows": 1}
@@ -93,8 +93,8 @@ def pinned(
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> FlowLayout:
-    found = FlowLayout(str(tmp_path / "lake"), **LAYOUT)  # type: ignore[arg-type]
+def layout(tmp_path: Path) -> FlowHome:
+    found = FlowHome(str(tmp_path / "lake"), **LAYOUT)  # type: ignore[arg-type]
     for number, fill in enumerate((True, False, True, False), 1):
         pinned(found, number, fill=fill)
     return found
@@ -104,7 +104,7 @@ def ids(place: Place, state: Any = "open") -> list[int]:
     return [row["origin"]["position"] for row in late.listed(place, state)]
 
 
-def test_rows_that_are_in_the_source_since_the_newest_fill_are_listed(layout: FlowLayout) -> None:
+def test_rows_that_are_in_the_source_since_the_newest_fill_are_listed(layout: FlowHome) -> None:
     assert ids(Place(layout, 1, 5)) == [] and late.counts(Place(layout, 1, 5))["open"] == 0
     rows = [
         seen(1, 1),
@@ -115,7 +115,7 @@ def test_rows_that_are_in_the_source_since_the_newest_fill_are_listed(layout: Fl
         seen(4, 4),
         seen(5, 3, generation=2),
     ]
-    write_deltalake(layout.late, pa.Table.from_pylist(rows))
+    write_deltalake(layout.tables.late.path, pa.Table.from_pylist(rows))
     assert ids(Place(layout, 1, 5)) == [4, 2], (
         "1 is gone since the fill of slice 3, 3 since slice 4; 5 is of another life"
     )
@@ -124,9 +124,11 @@ def test_rows_that_are_in_the_source_since_the_newest_fill_are_listed(layout: Fl
 
 
 def test_the_newest_decision_counts_and_the_first_to_apply_counts_from_then(
-    layout: FlowLayout,
+    layout: FlowHome,
 ) -> None:
-    write_deltalake(layout.late, pa.Table.from_pylist([seen(number, 3) for number in range(4)]))
+    write_deltalake(
+        layout.tables.late.path, pa.Table.from_pylist([seen(number, 3) for number in range(4)])
+    )
     place = Place(layout, 1, 5)
     assert late.newest(layout) == 0 and applied(layout, 9) == []
     assert late.decide(place, told(0, 1), "discarded", by="me", note="", at=NOW) == 1
@@ -141,15 +143,17 @@ def test_the_newest_decision_counts_and_the_first_to_apply_counts_from_then(
 
 
 def test_applied_rows_stay_listed_and_those_that_the_source_has_no_more_are_gone(
-    layout: FlowLayout,
+    layout: FlowHome,
 ) -> None:
-    write_deltalake(layout.late, pa.Table.from_pylist([seen(number, 2) for number in range(5)]))
+    write_deltalake(
+        layout.tables.late.path, pa.Table.from_pylist([seen(number, 2) for number in range(5)])
+    )
     before = Place(layout, 1, 3)
     late.decide(before, told(0, 1, 4), "applied", by="me", note="", at=NOW)
     late.decide(before, told(2), "discarded", by="me", note="", at=NOW)
     assert ids(before, "applied") == [4, 1, 0] and ids(before, "gone") == []
     more = [seen(0, 3), seen(1, 3), seen(2, 3), seen(1, 4, "went"), seen(2, 4, "went")]
-    write_deltalake(layout.late, pa.Table.from_pylist(more), mode="append")
+    write_deltalake(layout.tables.late.path, pa.Table.from_pylist(more), mode="append")
     assert ids(Place(layout, 1, 4), "gone") == [4], "the fill of slice 3 found the others"
     after = Place(layout, 1, 5)
     assert ids(after, "applied") == [0] and ids(after, "gone") == [4, 1], "1 went with slice 4"
@@ -162,17 +166,23 @@ def test_applied_rows_stay_listed_and_those_that_the_source_has_no_more_are_gone
     with pytest.raises(TerminalError):
         late.chosen(after, ["0001"], "applied")
     assert ids(Place(layout, 2, 1), "applied") == [4, 0], "after a reset: the fill has yet to look"
-    write_deltalake(layout.late, pa.Table.from_pylist([seen(0, 1, generation=2)]), mode="append")
+    write_deltalake(
+        layout.tables.late.path, pa.Table.from_pylist([seen(0, 1, generation=2)]), mode="append"
+    )
     pinned(layout, 1, fill=True, of=2)
     assert ids(Place(layout, 2, 2), "applied") == [0] and ids(Place(layout, 2, 2), "gone") == [4, 1]
 
 
-def test_a_fill_counts_once_all_of_its_buckets_are_read(layout: FlowLayout) -> None:
-    write_deltalake(layout.late, pa.Table.from_pylist([seen(number, 3) for number in range(4)]))
+def test_a_fill_counts_once_all_of_its_buckets_are_read(layout: FlowHome) -> None:
+    write_deltalake(
+        layout.tables.late.path, pa.Table.from_pylist([seen(number, 3) for number in range(4)])
+    )
     late.decide(Place(layout, 1, 5), told(0, 1), "applied", by="me", note="", at=NOW)
     for bucket in range(2):
         pinned(layout, 5 + bucket, fill=True, bucket=(bucket, 2))
-    write_deltalake(layout.late, pa.Table.from_pylist([seen(0, 5), seen(2, 5)]), mode="append")
+    write_deltalake(
+        layout.tables.late.path, pa.Table.from_pylist([seen(0, 5), seen(2, 5)]), mode="append"
+    )
     half, whole = Place(layout, 1, 6), Place(layout, 1, 7)
     assert ids(half, "applied") == [1, 0] and ids(half) == [3, 2], (
         "1 and 3 may be of the other bucket"
@@ -180,7 +190,7 @@ def test_a_fill_counts_once_all_of_its_buckets_are_read(layout: FlowLayout) -> N
     assert ids(whole, "applied") == [0] and ids(whole, "gone") == [1] and ids(whole) == [2]
 
 
-def test_a_decision_is_about_the_row_of_one_table(layout: FlowLayout) -> None:
+def test_a_decision_is_about_the_row_of_one_table(layout: FlowHome) -> None:
     """Two tables may have read the same record: each has a late row of the same place and
     arrival.
     """
@@ -188,7 +198,7 @@ def test_a_decision_is_about_the_row_of_one_table(layout: FlowLayout) -> None:
         seen(1, 3),
         seen(2, 3) | {"source_table": "u", "origin": {"unit": "file", "position": 1}},
     )
-    write_deltalake(layout.late, pa.Table.from_pylist([of_t, of_u]))
+    write_deltalake(layout.tables.late.path, pa.Table.from_pylist([of_t, of_u]))
     place = Place(layout, 1, 5)
     chosen = late.chosen(place, ["0002"], "applied")
     assert chosen["source_table"].to_pylist() == ["u"] and chosen["position"].to_pylist() == [1]
@@ -200,8 +210,8 @@ def test_a_decision_is_about_the_row_of_one_table(layout: FlowLayout) -> None:
     assert states == {"t": "open", "u": "applied"}
 
 
-def test_an_id_names_one_row_that_can_be_decided_about_so(layout: FlowLayout) -> None:
-    write_deltalake(layout.late, pa.Table.from_pylist([seen(0x10, 3), seen(0x11, 3)]))
+def test_an_id_names_one_row_that_can_be_decided_about_so(layout: FlowHome) -> None:
+    write_deltalake(layout.tables.late.path, pa.Table.from_pylist([seen(0x10, 3), seen(0x11, 3)]))
     place = Place(layout, 1, 5)
     for start in ("001", "ff"):
         with pytest.raises(TerminalError) as error:
@@ -257,8 +267,8 @@ def test_what_compacted_a_quiet_source_is_read_instead(tmp_path: Path) -> None:
     it.pin()
     it.source.read_up_to(1, 2)
     done = CommitProperties(app_transactions=[Transaction(app_id(it.layout, 1, "rows"), 0)])
-    write_deltalake(it.layout.table, pa.table({"c": [1]}), commit_properties=done)
-    table = DeltaTable(it.upstream.table)
+    write_deltalake(it.layout.tables.target.path, pa.table({"c": [1]}), commit_properties=done)
+    table = DeltaTable(it.upstream.tables.target.path)
     table.optimize.compact()
     newest = it.publish()
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
@@ -303,7 +313,7 @@ class Accepting:
         path = home / "dags" / "pipelines" / "p.yaml"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(document))
-        self.layout, self.source = self.spec.layout("d"), self.spec.layout("t").table
+        self.layout, self.source = self.spec.layout("d"), self.spec.layout("t").tables.target.path
         declared = self.spec.declared("d")
         assert isinstance(declared, DerivedFlow)
         self.flow = declared
@@ -342,8 +352,10 @@ class Accepting:
             {"window_start": self.at(h), "window_end": self.at(h + 1), "c": n}
             for h, n in told.items()
         ]
-        write_deltalake(self.layout.table, pa.Table.from_pylist(rows), mode="overwrite")
-        table, source = TableLog(self.layout.table), TableLog(self.source)
+        write_deltalake(
+            self.layout.tables.target.path, pa.Table.from_pylist(rows), mode="overwrite"
+        )
+        table, source = self.layout.tables.target, TableLog(self.source)
         return prove(self.layout, self.flow, [source], table, 1.0, decided).holds
 
 
@@ -393,8 +405,10 @@ def _proves(home: Path, kind: str, decided: int, *found: tuple[Any, ...]) -> boo
             }
             for hour, by in enumerate((0, 3, 3))
         ]
-        write_deltalake(spec.layout(name).table, pa.Table.from_pylist(rows), mode="overwrite")
-        tables[name] = TableLog(spec.layout(name).table)
+        write_deltalake(
+            spec.layout(name).tables.target.path, pa.Table.from_pylist(rows), mode="overwrite"
+        )
+        tables[name] = spec.layout(name).tables.target
     if not late.newest(layout):
         late.decide(
             Place(layout, 1, 2), told(2, at=at(5), unit="f"), "applied", by="me", note="", at=NOW
@@ -415,10 +429,13 @@ def _proves(home: Path, kind: str, decided: int, *found: tuple[Any, ...]) -> boo
             for one, other in found
         ]
     write_deltalake(
-        layout.table, pa.Table.from_pylist(made), mode="overwrite", schema_mode="overwrite"
+        layout.tables.target.path,
+        pa.Table.from_pylist(made),
+        mode="overwrite",
+        schema_mode="overwrite",
     )
     sources = [tables[one.table] for one in flow.source.read]
-    return prove(layout, flow, sources, TableLog(layout.table), 1.0, decided).holds
+    return prove(layout, flow, sources, layout.tables.target, 1.0, decided).holds
 
 
 def test_a_proof_of_sessions_leaves_out_late_rows(tmp_path: Path) -> None:
@@ -446,9 +463,9 @@ def test_late_rows_are_listed_and_decided_by_commands(
     it = Accepting(tmp_path)
     pinned(it.layout, 1, fill=True)
     rows = [seen(number, 1) for number in (1, 3, 4)]
-    write_deltalake(it.layout.late, pa.Table.from_pylist(rows))
+    write_deltalake(it.layout.tables.late.path, pa.Table.from_pylist(rows))
     done = CommitProperties(app_transactions=[Transaction(app_id(it.layout, 1, "rows"), 0)])
-    write_deltalake(it.layout.table, pa.table({"c": [1]}), commit_properties=done)
+    write_deltalake(it.layout.tables.target.path, pa.table({"c": [1]}), commit_properties=done)
     assert generations.first_unread(it.layout, 1) == 2
 
     def typed(*words: str) -> Any:
@@ -473,9 +490,13 @@ def test_late_rows_are_listed_and_decided_by_commands(
     assert typed("discard", "p", "--yes") == {"discarded": 2}
     assert typed("list", "p")["d"]["counts"] == {"open": 0, "applied": 1, "discarded": 2, "gone": 0}
     pinned(it.layout, 2, fill=False)
-    write_deltalake(it.layout.late, pa.Table.from_pylist([seen(4, 2, "went")]), mode="append")
+    write_deltalake(
+        it.layout.tables.late.path, pa.Table.from_pylist([seen(4, 2, "went")]), mode="append"
+    )
     done = CommitProperties(app_transactions=[Transaction(app_id(it.layout, 1, "rows"), 1)])
-    write_deltalake(it.layout.table, pa.table({"c": [1]}), mode="append", commit_properties=done)
+    write_deltalake(
+        it.layout.tables.target.path, pa.table({"c": [1]}), mode="append", commit_properties=done
+    )
     listed = typed("list", "p", "--state", "gone")["d"]
     assert listed["counts"] == {"open": 0, "applied": 0, "discarded": 2, "gone": 1}
     assert [(row["late_id"], row["state"]) for row in listed["rows"]] == [("0004", "gone")]
@@ -490,9 +511,9 @@ def test_late_rows_are_listed_and_decided_by_commands(
 def test_doctor_tells_of_open_late_rows(tmp_path: Path) -> None:
     it = Accepting(tmp_path)
     pinned(it.layout, 1, fill=True)
-    write_deltalake(it.layout.late, pa.Table.from_pylist([seen(1, 1)]))
+    write_deltalake(it.layout.tables.late.path, pa.Table.from_pylist([seen(1, 1)]))
     done = CommitProperties(app_transactions=[Transaction(app_id(it.layout, 1, "rows"), 0)])
-    write_deltalake(it.layout.table, pa.table({"c": [1]}), commit_properties=done)
+    write_deltalake(it.layout.tables.target.path, pa.table({"c": [1]}), commit_properties=done)
     request = Request(spec=it.spec, flow="d", step="drain", run_id="r", root=str(tmp_path))
     assert "late-rows" in {one.code for one in examine(request).symptoms}
     path = tmp_path / "dags" / "pipelines" / "p.yaml"

@@ -15,7 +15,6 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.cli import main
-from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.recovery import opening
 from draindown.recovery.opening import OpenFlow, lease_of
@@ -39,12 +38,17 @@ class World(Accepting):
         """Do what a drain does that finds late rows come and gone."""
         self.batches += 1
         pinned(self.layout, self.batches, fill=self.batches == 1)
-        write_deltalake(self.layout.late, pa.Table.from_pylist(list(rows)), mode="append")
+        write_deltalake(
+            self.layout.tables.late.path, pa.Table.from_pylist(list(rows)), mode="append"
+        )
         done = CommitProperties(
             app_transactions=[Transaction(app_id(self.layout, 1, "rows"), self.batches - 1)]
         )
         write_deltalake(
-            self.layout.table, pa.table({"c": [1]}), mode="append", commit_properties=done
+            self.layout.tables.target.path,
+            pa.table({"c": [1]}),
+            mode="append",
+            commit_properties=done,
         )
 
     def decide(self, action: late.Action, *numbers: int) -> None:
@@ -59,7 +63,7 @@ class World(Accepting):
     @property
     def decisions(self) -> dict[int, list[tuple[str, str]]]:
         """Each row's decisions in order: who, and what."""
-        rows = TableLog(self.layout.late_decisions).rows(
+        rows = self.layout.tables.late_decisions.rows(
             "select position, by, action from t order by number"
         )
         found: dict[int, list[tuple[str, str]]] = {}

@@ -82,7 +82,8 @@ class Landed:
             row for number in range(12) for row in self._file(number, Random(seed * 100 + number))
         ]
         write_deltalake(
-            self.spec.layout("f").table, pa.Table.from_pylist(self.rows, schema=_SCHEMA)
+            self.spec.layout("f").tables.target.path,
+            pa.Table.from_pylist(self.rows, schema=_SCHEMA),
         )
 
     def _file(self, number: int, draw: Random) -> list[Row]:
@@ -287,7 +288,7 @@ def test_each_side_of_a_join_has_its_own_time(
     )
     seen = [row for row in it.rows if row["at"]][:7]
     rows = [{"id": row["id"], "seen": row["at"], "_arrived_at": row["_arrived_at"]} for row in seen]
-    write_deltalake(it.spec.layout("g").table, pa.Table.from_pylist(rows))
+    write_deltalake(it.spec.layout("g").tables.target.path, pa.Table.from_pylist(rows))
     found = []
     for more in ((), ("--table", "g")):
         assert main([*ask, *more]) == 0
@@ -310,7 +311,9 @@ def test_what_cant_be_told_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, said: str
 ) -> None:
     it = Landed(tmp_path, 1)
-    write_deltalake(it.spec.layout("d").table, pa.table({"window_start": pa.array([START], _UTC)}))
+    write_deltalake(
+        it.spec.layout("d").tables.target.path, pa.table({"window_start": pa.array([START], _UTC)})
+    )
     assert main(["--root", str(tmp_path), "lateness", "p", *words]) == code
     assert said in " ".join(capsys.readouterr().err.split())
 
@@ -318,7 +321,9 @@ def test_what_cant_be_told_is_named(
 def test_no_rows_are_no_error(tmp_path: Path) -> None:
     it = Landed(tmp_path, 1)
     write_deltalake(
-        it.spec.layout("f").table, pa.Table.from_pylist([], schema=_SCHEMA), mode="overwrite"
+        it.spec.layout("f").tables.target.path,
+        pa.Table.from_pylist([], schema=_SCHEMA),
+        mode="overwrite",
     )
     found = lateness(it.asked)
     assert (found.rows, found.days, found.quantiles) == (0, [], [])

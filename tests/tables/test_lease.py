@@ -19,7 +19,7 @@ import pytest
 
 from draindown.base.errors import TransientError
 from draindown.base.exits import Exit
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
 from draindown.recovery.opening import lease_of
@@ -31,11 +31,11 @@ from tests.landing import Landing
 
 DRIVER = """
 import sys
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lease.lease import Lease
 from draindown.recovery.opening import lease_of
 from draindown.spec.lease import LeaseSpec
-with lease_of(FlowLayout(sys.argv[1], "p", "f", "t"), LeaseSpec(), owner="first", run_id="run-1"):
+with lease_of(FlowHome(sys.argv[1], "p", "f", "t"), LeaseSpec(), owner="first", run_id="run-1"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -63,8 +63,8 @@ def process(code: str, argument: str) -> Iterator[subprocess.Popen[str]]:
             child.kill()
 
 
-def layout(root: Path) -> FlowLayout:
-    return FlowLayout(str(root), "p", "f", "t")
+def layout(root: Path) -> FlowHome:
+    return FlowHome(str(root), "p", "f", "t")
 
 
 def second(root: Path) -> Lease:
@@ -142,7 +142,7 @@ def test_two_leases_of_one_process_exclude_each_other(tmp_path: Path) -> None:
 def test_other_flows_are_not_concerned(tmp_path: Path) -> None:
     with (
         second(tmp_path),
-        lease_of(FlowLayout(str(tmp_path), "p", "g", "t"), LeaseSpec(), owner="x", run_id="r"),
+        lease_of(FlowHome(str(tmp_path), "p", "g", "t"), LeaseSpec(), owner="x", run_id="r"),
     ):
         pass
 

@@ -18,7 +18,6 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
-from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
@@ -34,8 +33,8 @@ from tests.flowfiles import AT, commit, drained
 def test_a_ledger_whose_slices_were_called_cuts_is_read_and_goes_on(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     before = ledger_table.recent(asked.layout, 9)
-    _as_of_earlier_versions(asked.layout.ledger)
-    assert "slice" not in TableLog(asked.layout.ledger).rows("select * from t")[0]
+    _as_of_earlier_versions(asked.layout.tables.ledger.path)
+    assert "slice" not in asked.layout.tables.ledger.rows("select * from t")[0]
     assert ledger_table.recent(asked.layout, 9) == before
     assert {row.slice for row in ledger_table.of_source(asked.layout, "true")} == {1, 2}
     assert not audit(asked.spec, asked.flow, root=tmp_path).residues
@@ -71,8 +70,10 @@ def test_a_batch_that_does_not_add_up_stops_the_flow_until_another_table_takes_i
     swap = CommitProperties(
         custom_metadata={"userMetadata": Swap("p", "f", 2, 0, 2, "again").as_metadata()}
     )
-    held = DeltaTable(layout.table).to_pyarrow_table()
-    write_deltalake(layout.table, held.slice(0, 2), mode="overwrite", commit_properties=swap)
+    held = DeltaTable(layout.tables.target.path).to_pyarrow_table()
+    write_deltalake(
+        layout.tables.target.path, held.slice(0, 2), mode="overwrite", commit_properties=swap
+    )
     assert ledger_table.heal(layout, 2) == [] and not list(target_log.lacking(layout, [], 1, 2))
 
 
@@ -96,7 +97,7 @@ def test_a_batch_that_is_handed_over_again_after_such_a_reset_is_found_in_the_ta
 
 def test_what_does_not_add_up_is_not_published(false: Request) -> None:
     layout = false.layout
-    last = DeltaTable(layout.table).version()
+    last = DeltaTable(layout.tables.target.path).version()
     assert _code(lambda: target_log.verify(layout, -1, last, 1)) == "ledger-does-not-add-up"
     assert _code(lambda: target_log.verify(layout, last - 1, last, 1)) == "ledger-does-not-add-up"
     target_log.verify(layout, -1, last - 1, 1)
@@ -106,9 +107,11 @@ def test_what_does_not_add_up_is_not_published(false: Request) -> None:
         swap = CommitProperties(
             custom_metadata={"userMetadata": Swap("p", "f", 2, 1, rows, "again").as_metadata()}
         )
-        held = DeltaTable(layout.table).to_pyarrow_table()
-        write_deltalake(layout.table, held.slice(0, 2), mode="overwrite", commit_properties=swap)
-        version = DeltaTable(layout.table).version()
+        held = DeltaTable(layout.tables.target.path).to_pyarrow_table()
+        write_deltalake(
+            layout.tables.target.path, held.slice(0, 2), mode="overwrite", commit_properties=swap
+        )
+        version = DeltaTable(layout.tables.target.path).version()
         if code:
             assert _code(lambda: target_log.verify(layout, -1, version, 2)) == code  # noqa: B023
         else:
@@ -120,10 +123,10 @@ def test_a_batch_is_closed_by_its_own_commit_whatever_was_committed_after_it(
 ) -> None:
     asked, steps = drained(tmp_path), list[str]()
     commit(asked, 2, recorded=False)
-    table = DeltaTable(asked.layout.table)
+    table = DeltaTable(asked.layout.tables.target.path)
     table.optimize.compact()
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    assert table.version() > target_log.last_commit(asked.layout.table).version - 1
+    assert table.version() > target_log.last_commit(asked.layout.tables.target.path).version - 1
     (row,) = (
         row for _, row in target_log.lacking(asked.layout, ledger_table.recent(asked.layout, 9), 9)
     )
@@ -148,8 +151,8 @@ def test_a_table_that_was_put_aside_tells_the_next_batch_nothing_of_how_its_rows
         last_definition(writer, "partial") == {"keys": ["id"]}
         and last_definition(writer, "history") is None
     )
-    Path(asked.layout.table).rename(tmp_path / "aside")
-    write_deltalake(asked.layout.table, pa.table({"id": ["x"]}))
+    Path(asked.layout.tables.target.path).rename(tmp_path / "aside")
+    write_deltalake(asked.layout.tables.target.path, pa.table({"id": ["x"]}))
     assert last_definition(writer, "partial") is None
 
 
@@ -176,9 +179,11 @@ def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_
     ledger_table.record(asked.layout, [replace(row, table_version=9)])
     writer: Any = SimpleNamespace(layout=asked.layout)
     assert last_definition(writer, "history") is None, "no batch of it is in the table"
-    held = DeltaTable(asked.layout.table).to_pyarrow_table()
+    held = DeltaTable(asked.layout.tables.target.path).to_pyarrow_table()
     delta.append(
-        asked.layout.table, held.slice(0, 0), app=(app_id(asked.layout, 2, "rows", kind), 0)
+        asked.layout.tables.target.path,
+        held.slice(0, 0),
+        app=(app_id(asked.layout, 2, "rows", kind), 0),
     )
     assert last_definition(writer, "history") == {"tracked": ["a"]}
 

@@ -24,7 +24,7 @@ from tests.flowfiles import AT, drained, table_of
 
 
 def publish(asked: Request, version: int) -> None:
-    table_id = TableLog(asked.layout.table).id
+    table_id = asked.layout.tables.target.id
     known = {"version": version, "table_id": table_id, "rows": 1, "changed_at": AT}
     pointer.publish(asked.layout, pointer.Published(**known, at=AT, run_id="r"))
 
@@ -51,7 +51,7 @@ def test_a_plan_without_new_input_names_a_file_that_was_removed(tmp_path: Path, 
 @pytest.mark.parametrize("keyed", [True, False])
 def test_the_reset_that_is_named_reads_the_rows_again(tmp_path: Path, keyed: bool) -> None:
     asked = drained(tmp_path, keyed=keyed)
-    next(Path(asked.layout.table).glob("*.parquet")).unlink()
+    next(Path(asked.layout.tables.target.path).glob("*.parquet")).unlink()
     with pytest.raises(TerminalError) as caught:
         plan(asked, AT)
     assert "1 data file of version 2 removed, such as " in caught.value.found
@@ -63,10 +63,10 @@ def test_the_reset_that_is_named_reads_the_rows_again(tmp_path: Path, keyed: boo
 def test_a_file_that_is_still_needed_was_removed_not_vacuumed(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     publish(asked, 2)
-    DeltaTable(asked.layout.table).vacuum(
+    DeltaTable(asked.layout.tables.target.path).vacuum(
         retention_hours=0, dry_run=False, enforce_retention_duration=False
     )
-    next(Path(asked.layout.table).glob("*.parquet")).unlink()
+    next(Path(asked.layout.tables.target.path).glob("*.parquet")).unlink()
     found = symptoms(asked)
     assert "removed" in found["table-files-gone"][0]
     text, then = found["published-files-gone"]
@@ -78,8 +78,8 @@ def test_a_vacuum_that_removed_a_published_file_is_named_with_what_publishes_the
 ) -> None:
     asked = drained(tmp_path)
     publish(asked, 2)
-    DeltaTable(asked.layout.table).optimize.compact()
-    DeltaTable(asked.layout.table).vacuum(
+    DeltaTable(asked.layout.tables.target.path).optimize.compact()
+    DeltaTable(asked.layout.tables.target.path).vacuum(
         retention_hours=0, dry_run=False, enforce_retention_duration=False
     )
     text, then = symptoms(asked)["published-files-gone"]
@@ -94,11 +94,11 @@ def test_a_vacuum_that_removed_a_published_file_is_named_with_what_publishes_the
 def test_a_file_of_an_old_version_that_a_person_removed_was_not_vacuumed(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     publish(asked, 2)
-    old = list(Path(asked.layout.table).glob("*.parquet"))
-    DeltaTable(asked.layout.table).vacuum(
+    old = list(Path(asked.layout.tables.target.path).glob("*.parquet"))
+    DeltaTable(asked.layout.tables.target.path).vacuum(
         retention_hours=0, dry_run=False, enforce_retention_duration=False
     )
-    DeltaTable(asked.layout.table).optimize.compact()
+    DeltaTable(asked.layout.tables.target.path).optimize.compact()
     old[0].unlink()
     text, _ = symptoms(asked)["published-files-gone"]
     assert "VACUUM" not in text and old[0].name in text
@@ -106,10 +106,10 @@ def test_a_file_of_an_old_version_that_a_person_removed_was_not_vacuumed(tmp_pat
 
 def test_a_file_whose_directory_is_gone_is_absent(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    log = TableLog(asked.layout.table)
+    log = asked.layout.tables.target
     assert absent_files(log) == []
     log.files()
-    for file in Path(asked.layout.table).glob("*.parquet"):
+    for file in Path(asked.layout.tables.target.path).glob("*.parquet"):
         file.unlink()
     assert len(absent_files(log)) == 2
 
@@ -120,7 +120,7 @@ def test_a_file_that_the_log_names_by_a_uri_is_not_looked_for_in_the_table(
 ) -> None:
     """As of a shallow clone: Hadoop writes one slash, deltalake reads both."""
     asked = drained(tmp_path)
-    path, other = Path(asked.layout.table), tmp_path / "original"
+    path, other = Path(asked.layout.tables.target.path), tmp_path / "original"
     other.mkdir()
     for file in path.glob("*.parquet"):
         file.rename(other / file.name)
@@ -135,5 +135,5 @@ def test_a_table_that_a_reset_moves_while_a_plan_looks_is_no_lost_file(tmp_path:
     asked = drained(tmp_path)
     state = FlowState.of(asked.layout)
     state.refuse_damage()
-    Path(asked.layout.table).rename(tmp_path / "aside")
+    Path(asked.layout.tables.target.path).rename(tmp_path / "aside")
     integrity.refuse_lost_files(state)

@@ -12,7 +12,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.base.clock import now
 from draindown.flow.open_windows import open_windows
-from draindown.lake.layout import table_unit
+from draindown.lake.home import table_unit
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.sources import intake
@@ -38,7 +38,7 @@ def test_windows_that_end_after_the_source_was_written_are_open(tmp_path: Path, 
     spec = PipelineSpec.model_validate(
         {"pipeline": "p", "lake": str(tmp_path / "lake"), "flows": {"t": LANDING, "d": derived}}
     )
-    flow, layout, source = spec.declared("d"), spec.layout("d"), spec.layout("t").table
+    flow, layout, source = spec.declared("d"), spec.layout("d"), spec.layout("t").tables.target.path
     assert isinstance(flow, DerivedFlow)
     ends = [now() + timedelta(hours=hours) for hours in (-1, 1, 2)]
     for number in range(3):  # the newest was not read yet
@@ -68,7 +68,7 @@ def test_windows_that_end_after_the_source_was_written_are_open(tmp_path: Path, 
             {name: pa.array(some, pa.timestamp("us", "UTC")) for name, some in times.items()}
         )
         once = CommitProperties(app_transactions=[Transaction(app_id(layout, 1, "rows"), batch)])
-        write_deltalake(layout.table, rows, mode="append", commit_properties=once)
+        write_deltalake(layout.tables.target.path, rows, mode="append", commit_properties=once)
     read = datetime.fromtimestamp(TableLog(source, 1).commits(1)[0].timestamp / 1000, UTC)
     assert open_windows(layout, flow, 0) == "", "the only one had ended"
     since = (ends[1] - timedelta(hours=1)).isoformat()[:16]

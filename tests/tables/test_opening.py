@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from draindown.base.errors import TerminalError, TransientError
 from draindown.flow import generations, release_intent
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.lease.holder import holder
@@ -41,12 +41,14 @@ class Engine:
         lease.check()
         self.asked.append("hold")
 
-    def restore_properties(self, layout: FlowLayout, flow: FlowSpec, source: str) -> None:
+    def restore_properties(self, layout: FlowHome, flow: FlowSpec, source: str) -> None:
         self.asked.append("properties")
         said = {delta.BOUNDED: ",".join(flow.target.keys)}
         if rows_by := TableLog(source).properties.get(delta.ROWS_BY):
             said[delta.ROWS_BY] = rows_by
-        DeltaTable(layout.table).alter.set_table_properties(said, raise_if_not_exists=False)
+        DeltaTable(layout.tables.target.path).alter.set_table_properties(
+            said, raise_if_not_exists=False
+        )
 
 
 def opened(asked: Request, needs: Needs, **more: Any) -> OpenFlow:
@@ -98,18 +100,21 @@ def test_a_rebuilt_table_says_what_its_rows_go_by_before_a_batch_compares_with_t
     """A batch by other keys would leave the rows of these keys beside its own."""
     asked, engine = drained(tmp_path), Engine()
     staged = read_all(asked, begin(asked))
-    for path, keys in ((asked.layout.table, "old"), (staged.layout.table, "new")):
+    for path, keys in (
+        (asked.layout.tables.target.path, "old"),
+        (staged.layout.tables.target.path, "new"),
+    ):
         properties = {delta.ROWS_BY: keys, delta.BOUNDED: "id"}
         DeltaTable(path).alter.set_table_properties(properties, raise_if_not_exists=False)
     swap(asked, staged)
-    assert TableLog(asked.layout.table).properties[delta.ROWS_BY] == "old", "the crash came between"
+    assert asked.layout.tables.target.properties[delta.ROWS_BY] == "old", "the crash came between"
     opened(asked, Needs.RESUMED, engine=engine)
-    assert TableLog(asked.layout.table).properties[delta.ROWS_BY] == "new"
+    assert asked.layout.tables.target.properties[delta.ROWS_BY] == "new"
     opened(asked, Needs.RESUMED, engine=engine)
     assert engine.asked == ["hold", "properties", "hold"]
     aside = reset.plan(asked, table_aside=True)
     reset.begin(asked, aside, by="me", accept_missing=False)
-    DeltaTable.create(asked.layout.table, schema=pa.schema([("id", pa.string())]))
+    DeltaTable.create(asked.layout.tables.target.path, schema=pa.schema([("id", pa.string())]))
     opened(asked, Needs.FINISHED, engine=engine)
     assert engine.asked[3:] == ["hold"], "the table that was made since is no rebuilt one"
 
@@ -119,19 +124,22 @@ def test_a_table_that_was_restored_to_before_its_rebuild_keeps_what_its_rows_go_
 ) -> None:
     asked, engine = drained(tmp_path), Engine()
     layout, staged = asked.layout, read_all(asked, begin(asked))
-    for path, keys in ((layout.table, "old"), (staged.layout.table, "new")):
+    for path, keys in (
+        (layout.tables.target.path, "old"),
+        (staged.layout.tables.target.path, "new"),
+    ):
         properties = {delta.ROWS_BY: keys, delta.BOUNDED: "id"}
         DeltaTable(path).alter.set_table_properties(properties, raise_if_not_exists=False)
-    before = TableLog(layout.table).version
+    before = layout.tables.target.version
     swap(asked, staged)
     opened(asked, Needs.FINISHED, engine=engine)
-    assert TableLog(layout.table).properties[delta.ROWS_BY] == "new"
-    DeltaTable(layout.table).alter.set_table_properties(
+    assert layout.tables.target.properties[delta.ROWS_BY] == "new"
+    DeltaTable(layout.tables.target.path).alter.set_table_properties(
         {delta.ROWS_BY: "old"}, raise_if_not_exists=False
     )
     restore(asked, before)  # Spark's brings the properties of that version, too
     opened(asked, Needs.FINISHED, engine=engine)
-    assert TableLog(layout.table).properties[delta.ROWS_BY] == "old", (
+    assert layout.tables.target.properties[delta.ROWS_BY] == "old", (
         "rows of other keys would be taken for theirs"
     )
 
@@ -164,12 +172,12 @@ def test_a_release_whose_batch_does_not_add_up_shuts_no_way_out(tmp_path: Path, 
         app_transactions=[Transaction(app, row.batch)],
     )
     write_deltalake(
-        layout.table,
-        TableLog(layout.table).query("select * from t limit 1"),
+        layout.tables.target.path,
+        layout.tables.target.query("select * from t limit 1"),
         mode="append",
         commit_properties=wrong,
     )
-    count_as_spark(layout.table)
+    count_as_spark(layout.tables.target.path)
     assert code_of(lambda: opened(asked, Needs.RESUMED)) == "ledger-does-not-add-up"
     if way == "reset":
         opened(asked, Needs.FINISHED)
@@ -187,7 +195,7 @@ def test_what_puts_a_damaged_flow_right_opens_it_and_what_decides_about_rows_doe
     tmp_path: Path,
 ) -> None:
     asked = drained(tmp_path)
-    max(Path(asked.layout.ledger, "_delta_log").glob("*.json")).write_bytes(b"")
+    max(Path(asked.layout.tables.ledger.path, "_delta_log").glob("*.json")).write_bytes(b"")
     for needs in (Needs.LEASE, Needs.FINISHED):
         assert opened(asked, needs).layout == asked.layout
     for needs in (Needs.SETTLED, Needs.RESUMED):

@@ -55,7 +55,7 @@ def test_lakes_of_another_order_differ_in_nothing_but_what_was_refused_elsewhere
 
 def test_a_key_that_differs_is_named_with_the_slices_that_wrote_it(tmp_path: Path) -> None:
     one, other = _lakes(tmp_path)
-    path = other.layout.table
+    path = other.layout.tables.target.path
     rows = DeltaTable(path).to_pyarrow_table()
     changed = [
         row | {"v": 9} if row["id"] == "a" else row | {"id": "d"} if row["id"] == "b" else row
@@ -90,7 +90,7 @@ def test_rows_of_tables_without_keys_are_compared_by_how_often_they_are_there(
         document = {"pipeline": "p", "lake": str(tmp_path / name), "flows": {"f": flow}}
         specs.append(PipelineSpec.model_validate(document))
         table = pa.table({"v": rows, "_changed_at": pa.array([AT] * 3, pa.timestamp("us", "UTC"))})
-        write_deltalake(specs[-1].layout("f").table, table)
+        write_deltalake(specs[-1].layout("f").tables.target.path, table)
     found = {one.key: one.detail for one in differences(*specs, ["f"])}
     assert found == {"v 1": "1 time more in the control", "v 3": "1 time more in the shuffled copy"}
 

@@ -13,8 +13,7 @@ import pytest
 from draindown.base.clock import now
 from draindown.cli import main
 from draindown.flow.checkpoint import Checkpoint
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.runs import report, store
 from draindown.runs.report import CheckPart, Expectation
 from draindown.spec import scaffold
@@ -40,7 +39,7 @@ def typed(project: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tup
     return code, said.out, said.err
 
 
-def layout_of(project: Path, pipeline: str, flow: str) -> FlowLayout:
+def layout_of(project: Path, pipeline: str, flow: str) -> FlowHome:
     return load(find(pipeline, project), {"DRAINDOWN_LAKE": str(project / "lake")}).layout(flow)
 
 
@@ -81,7 +80,7 @@ def test_report_shows_the_newest_run_of_every_flow(
 def test_doctor_shows_the_verdict_on_every_flow(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for file in Path(layout_of(project, "p", "f").table).glob("*.parquet"):
+    for file in Path(layout_of(project, "p", "f").tables.target.path).glob("*.parquet"):
         file.unlink()
     code, out, _ = typed(project, capsys, "doctor")
     assert "bills/bills  healthy" in out and "orders/orders  healthy" in out and "set-up  " in out
@@ -166,7 +165,7 @@ def test_gate_show_gives_no_advice_on_a_verdict_about_an_older_version(
     next check.
     """
     layout = layout_of(project, "p", "f")
-    newest = TableLog(layout.table).version
+    newest = layout.tables.target.version
     advice = "draindown gate quarantine p amount_known --flow f"
     error = {"code": "gate-failed", "tried": "t", "found": "f", "changed": "c", "next": [advice]}
     failing = Expectation(

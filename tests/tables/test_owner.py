@@ -20,7 +20,7 @@ from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
 from draindown.doctor.examination import examine
 from draindown.flow import owner
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -48,21 +48,23 @@ def _spec(
     )
 
 
-def _row(layout: FlowLayout, batch: int, **counts: int) -> BatchRow:
+def _row(layout: FlowHome, batch: int, **counts: int) -> BatchRow:
     pipeline, flow = layout.pipeline, layout.flow
     return BatchRow(
         pipeline=pipeline, flow=flow, generation=1, batch=batch, kind="source", run_id="r", **counts
     )
 
 
-def _drained(layout: FlowLayout, batch: int = 0, **counts: int) -> None:
+def _drained(layout: FlowHome, batch: int = 0, **counts: int) -> None:
     """What a drain leaves: a commit that carries its ledger row, the ledger, a home."""
     row = _row(layout, batch, **counts)
     note = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},
         app_transactions=[Transaction(app_id(layout, 1, "rows"), batch)],
     )
-    write_deltalake(layout.table, pa.table({"id": [batch]}), mode="append", commit_properties=note)
+    write_deltalake(
+        layout.tables.target.path, pa.table({"id": [batch]}), mode="append", commit_properties=note
+    )
     ledger_table.record(layout, [row])
     Path(layout.home).mkdir(parents=True, exist_ok=True)
 
@@ -191,13 +193,15 @@ def test_a_flow_with_batches_in_the_table_is_not_refused(lake: Path) -> None:
     assert not _is_refused(first) and not _is_refused(second)
 
 
-def _with_a_refused_row(layout: FlowLayout) -> None:
+def _with_a_refused_row(layout: FlowHome) -> None:
     """What a drain leaves that refused one record."""
     _drained(layout, quarantined=1)
     quarantined = CommitProperties(
         app_transactions=[Transaction(app_id(layout, 1, "quarantine"), 0)]
     )
-    write_deltalake(layout.quarantine, pa.table({"id": [0]}), commit_properties=quarantined)
+    write_deltalake(
+        layout.tables.quarantine.path, pa.table({"id": [0]}), commit_properties=quarantined
+    )
 
 
 def _asked(spec: PipelineSpec, flow: str = "orders") -> Request:
@@ -228,9 +232,9 @@ def test_a_renamed_pipeline_is_told_whose_the_table_is(lake: Path, harm: str) ->
     _with_a_refused_row(first.layout("orders"))
     if harm != "none":
         _torn(
-            first.layout("orders").table
+            first.layout("orders").tables.target.path
             if harm == "the target is torn"
-            else first.layout("orders").quarantine
+            else first.layout("orders").tables.quarantine.path
         )
     told = {}
     for kind, spec in {"keyed": second, "append": _appending(second)}.items():
@@ -275,5 +279,7 @@ def test_batches_are_found_behind_commits_of_others(lake: Path) -> None:
     first, second = _spec(lake, "shop"), _spec(lake, "web")
     _drained(first.layout("orders"))
     for number in range(3):
-        write_deltalake(first.layout("orders").table, pa.table({"id": [number]}), mode="append")
+        write_deltalake(
+            first.layout("orders").tables.target.path, pa.table({"id": [number]}), mode="append"
+        )
     assert _is_refused(second)

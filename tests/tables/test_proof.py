@@ -119,13 +119,15 @@ class Tables:
         ).layout("d")
         self.source = str(home / "source")
         write_deltalake(self.source, pa.Table.from_pylist(rows, schema=SOURCE))
-        write_deltalake(self.layout.table, pa.Table.from_pylist(results, schema=RESULT))
+        write_deltalake(
+            self.layout.tables.target.path, pa.Table.from_pylist(results, schema=RESULT)
+        )
 
     def prove(
         self, flow: DerivedFlow, version: int | None = None, share: float = 1.0
     ) -> Certificate:
         return prove(
-            self.layout, flow, [TableLog(self.source, version)], TableLog(self.layout.table), share
+            self.layout, flow, [TableLog(self.source, version)], self.layout.tables.target, share
         )
 
 
@@ -336,7 +338,9 @@ def test_the_newest_certificate_is_named_by_report_page_and_doctor(
     assert "proof-failed" not in wrong
 
     write_deltalake(
-        tables.layout.table, pa.Table.from_pylist(_query(rows)[1:], schema=RESULT), mode="overwrite"
+        tables.layout.tables.target.path,
+        pa.Table.from_pylist(_query(rows)[1:], schema=RESULT),
+        mode="overwrite",
     )
     assert typed("prove", "p")[0] == 1
     report, page, health, wrong = told()
@@ -344,7 +348,9 @@ def test_the_newest_certificate_is_named_by_report_page_and_doctor(
         assert "DOES NOT HOLD, 1 key differs" in line and "for version 1" in line
     assert "proof-failed" in wrong
     write_deltalake(
-        tables.layout.table, pa.Table.from_pylist(_query(rows), schema=RESULT), mode="overwrite"
+        tables.layout.tables.target.path,
+        pa.Table.from_pylist(_query(rows), schema=RESULT),
+        mode="overwrite",
     )
     assert "proof-failed" not in told()[3], "it was about another version"
     (symptom,) = (one for one in examine(request).symptoms if one.code.startswith("proof-"))

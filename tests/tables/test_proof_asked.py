@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.proof.behind import source_rows
 from draindown.proof.compare import prove
@@ -53,7 +53,7 @@ _ASKING = {name: _EVENTS[name] for name in ("cell", "at")} | {
 Row = dict[str, Any]
 
 
-def _flow(home: Path, *, two: bool, append: bool = False) -> tuple[FlowLayout, DerivedFlow]:
+def _flow(home: Path, *, two: bool, append: bool = False) -> tuple[FlowHome, DerivedFlow]:
     past = {
         "keys": ["cell", "k"],
         "sequence_by": ["at", "seq"] if two else ["at"],
@@ -121,10 +121,12 @@ def _results(some: Sequence[Cell]) -> list[Row]:
     ]
 
 
-def _stored(layout: FlowLayout, results: list[Row], *more: tuple[str, pa.DataType]) -> TableLog:
+def _stored(layout: FlowHome, results: list[Row], *more: tuple[str, pa.DataType]) -> TableLog:
     fields = [*(one for one in _LEFT if one.name != "_origin"), *_MADE, *more]
-    write_deltalake(layout.table, pa.Table.from_pylist(results, schema=pa.schema(fields)))
-    return TableLog(layout.table)
+    write_deltalake(
+        layout.tables.target.path, pa.Table.from_pylist(results, schema=pa.schema(fields))
+    )
+    return layout.tables.target
 
 
 @pytest.mark.parametrize("two", [False, True], ids=["one", "two"])

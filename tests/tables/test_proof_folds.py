@@ -97,10 +97,12 @@ class _Lake:
 
     def proven(self, results: list[Row]) -> Certificate:
         write_deltalake(
-            self.layout.table, pa.Table.from_pylist(results, schema=_TABLE), mode="overwrite"
+            self.layout.tables.target.path,
+            pa.Table.from_pylist(results, schema=_TABLE),
+            mode="overwrite",
         )
         assert is_provable(self.flow, [TableLog(self.source)])
-        return prove(self.layout, self.flow, [TableLog(self.source)], TableLog(self.layout.table))
+        return prove(self.layout, self.flow, [TableLog(self.source)], self.layout.tables.target)
 
     def results(self) -> list[Row]:
         """A row for each row, and one for the end of each run."""

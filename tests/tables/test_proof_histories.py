@@ -93,9 +93,9 @@ def _proven(home: Path, target: dict[str, Any], events: list[Row], rows: list[Ro
     )
     write_deltalake(str(home / "source"), pa.Table.from_pylist(events, schema=_EVENTS))
     held = pa.Table.from_pylist(rows, schema=pa.schema([(name, kinds[name]) for name in rows[0]]))
-    write_deltalake(spec.layout("d").table, held)
+    write_deltalake(spec.layout("d").tables.target.path, held)
     return prove(
-        spec.layout("d"), flow, [TableLog(str(home / "source"))], TableLog(spec.layout("d").table)
+        spec.layout("d"), flow, [TableLog(str(home / "source"))], spec.layout("d").tables.target
     )
 
 

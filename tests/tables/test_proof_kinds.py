@@ -101,8 +101,8 @@ def _proven(home: Path, parts: dict[str, Any], rows: list[Row], results: list[Ro
     write_deltalake(str(home / "source"), pa.Table.from_pylist(rows, schema=_SOURCE))
     kinds = {field.name: field.type for field in _SOURCE} | _MADE
     schema = pa.schema([(name, kinds[name]) for name in results[0]])
-    write_deltalake(layout.table, pa.Table.from_pylist(results, schema=schema))
-    return prove(layout, flow, [TableLog(str(home / "source"))], TableLog(layout.table))
+    write_deltalake(layout.tables.target.path, pa.Table.from_pylist(results, schema=schema))
+    return prove(layout, flow, [TableLog(str(home / "source"))], layout.tables.target)
 
 
 @pytest.mark.parametrize("parts", [FIRST, LAST, TOP, TIES], ids=["first", "last", "top", "ties"])

@@ -96,9 +96,9 @@ def _proven(
     for name, rows in (("l", left), ("r", right)):
         write_deltalake(str(home / name), pa.Table.from_pylist(rows, schema=_SIDE))
     schema = pa.schema([(name, _KINDS[name]) for name in results[0]])
-    write_deltalake(layout.table, pa.Table.from_pylist(results, schema=schema))
+    write_deltalake(layout.tables.target.path, pa.Table.from_pylist(results, schema=schema))
     return prove(
-        layout, flow, [TableLog(str(home / "r")), TableLog(str(home / "l"))], TableLog(layout.table)
+        layout, flow, [TableLog(str(home / "r")), TableLog(str(home / "l"))], layout.tables.target
     )
 
 

@@ -50,9 +50,14 @@ class Hourly(Project):
 
     def write(self, rows: Any, **_: Any) -> None:
         found = [{"id": hour, "at": NOW + timedelta(hours=hour)} for hour in rows]
-        made = None if DeltaTable.is_deltatable(self.upstream.table) else {FEED: "true"}
+        made = (
+            None if DeltaTable.is_deltatable(self.upstream.tables.target.path) else {FEED: "true"}
+        )
         write_deltalake(
-            self.upstream.table, pa.Table.from_pylist(found), mode="append", configuration=made
+            self.upstream.tables.target.path,
+            pa.Table.from_pylist(found),
+            mode="append",
+            configuration=made,
         )
 
     def derive(self, *hours: int) -> None:
@@ -60,7 +65,7 @@ class Hourly(Project):
         self.write(hours)
         self.publish()
         self.pin()
-        at = [row["id"] for row in TableLog(self.upstream.table).rows("select id from t")]
+        at = [row["id"] for row in self.upstream.tables.target.rows("select id from t")]
         start = [NOW + timedelta(hours=hour) for hour in Counter(at)]
         rows = {"window_start": start, "window_end": [one + timedelta(hours=1) for one in start]}
         row = BatchRow("p", "d", 1, self.batches, slice=self.batches + 1, run_id="r", inserted=1)
@@ -70,7 +75,9 @@ class Hourly(Project):
             custom_metadata={"userMetadata": stamped.as_metadata()},
         )
         table = pa.table(rows | {"c": list(Counter(at).values())})
-        write_deltalake(self.layout.table, table, mode="overwrite", commit_properties=done)
+        write_deltalake(
+            self.layout.tables.target.path, table, mode="overwrite", commit_properties=done
+        )
         self.batches += 1
 
     def vacuum(self, path: str) -> None:
@@ -119,7 +126,7 @@ def test_files_that_go_before_or_while_a_proof_reads_them_are_named(
     helps: str,
 ) -> None:
     assert it.prove(capsys)[0] == 0
-    path = it.spec.layout(table).table
+    path = it.spec.layout(table).tables.target.path
     if when == "before":
         it.vacuum(path)
     else:
@@ -144,7 +151,7 @@ def test_a_table_that_another_query_computed_is_not_proven(
 def test_a_sample_that_holds_does_not_hide_keys_that_differ(
     it: Hourly, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = DeltaTable(it.layout.table)
+    done = DeltaTable(it.layout.tables.target.path)
     done.update({"c": "c + 1"}, predicate="c = 2")
     assert it.prove(capsys)[0] == 1
     main(["--root", str(it.home), "prove", "p", "--sample", "0.0001%"])
@@ -173,10 +180,10 @@ def test_a_version_that_its_log_has_no_more_is_named(
 ) -> None:
     it.write([3])
     it.publish()
-    source = DeltaTable(it.upstream.table)
+    source = DeltaTable(it.upstream.tables.target.path)
     source.create_checkpoint()
     for version in range(source.version()):
-        (Path(it.upstream.table) / "_delta_log" / f"{version:020}.json").unlink()
+        (Path(it.upstream.tables.target.path) / "_delta_log" / f"{version:020}.json").unlink()
     code, error = it.prove(capsys)
     assert (code, error["code"]) == (
         78,
@@ -198,7 +205,7 @@ def test_a_batch_that_is_committed_while_a_proof_opens_its_tables_is_not_in_it(
     flow = it.spec.declared("d")
     assert isinstance(flow, DerivedFlow)
     found = pinned.pinned(it.layout, flow.source)
-    assert TableLog(it.layout.table).version == 1 and not left
+    assert it.layout.tables.target.version == 1 and not left
     assert (found.sources[0].version, found.table.version) == (0, 0)
     assert compare.prove(it.layout, flow, found.sources, found.table).holds
     found = pinned.pinned(it.layout, flow.source)
@@ -212,7 +219,7 @@ def test_what_the_error_says_to_type_helps(
     """The drain that moved on, after which VACUUM removed what the proof was reading, is the run
     that is asked for.
     """
-    table = DeltaTable(it.upstream.table)
+    table = DeltaTable(it.upstream.tables.target.path)
 
     def move_on() -> None:
         table.update_incremental()

@@ -45,11 +45,11 @@ class Two:
         assert isinstance(declared, DerivedFlow)
         self.layout, self.flow = spec.layout("d"), declared
         write_deltalake(str(home / "source"), source)
-        write_deltalake(self.layout.table, table)
+        write_deltalake(self.layout.tables.target.path, table)
         self.source = TableLog(str(home / "source"))
 
     def prove(self) -> Certificate:
-        return prove(self.layout, self.flow, [self.source], TableLog(self.layout.table))
+        return prove(self.layout, self.flow, [self.source], self.layout.tables.target)
 
 
 def _table(rows: list[Row], **kinds: pa.DataType) -> pa.Table:
@@ -144,7 +144,7 @@ def test_a_column_with_the_name_of_one_of_the_query_s_own(
     it = Two(tmp_path, declared, source, _table([made], **kinds))
     assert it.prove().holds
     ((found, counted),) = source_rows(
-        it.layout, it.flow, [it.source], TableLog(it.layout.table).query("select * from t"), 0, 9
+        it.layout, it.flow, [it.source], it.layout.tables.target.query("select * from t"), 0, 9
     )
     assert [row[name] for row in found] == [5, 6] and counted == {0: 2 if kind == "window" else 1}
 
@@ -170,8 +170,10 @@ def test_rows_that_a_query_has_twice_are_counted(tmp_path: Path) -> None:
     )
     sources, verdicts = [TableLog(str(tmp_path / name)) for name in "tu"], []
     for times in (1, 2, 3):
-        write_deltalake(layout.table, _table([pair] * times, **kinds), mode="overwrite")
-        found = prove(layout, declared, sources, TableLog(layout.table))
+        write_deltalake(
+            layout.tables.target.path, _table([pair] * times, **kinds), mode="overwrite"
+        )
+        found = prove(layout, declared, sources, layout.tables.target)
         verdicts.append((found.holds, [one.what for one in found.falsehoods]))
     assert verdicts == [(False, ["missing"]), (True, []), (False, ["doubled"])]
 

@@ -18,8 +18,8 @@ from draindown.cli.output import as_csv
 from draindown.flow import quarantine
 from draindown.flow.quarantine import Filter
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, rows
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import rows
 from tests.flowfiles import REFUSED, rows_read
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,9 +52,9 @@ ROWS = [
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> FlowLayout:
-    found = FlowLayout(str(tmp_path), "p", "f", "f")
-    delta.append(found.quarantine, pa.Table.from_pylist(ROWS, REFUSED))
+def layout(tmp_path: Path) -> FlowHome:
+    found = FlowHome(str(tmp_path), "p", "f", "f")
+    delta.append(found.tables.quarantine.path, pa.Table.from_pylist(ROWS, REFUSED))
     return found
 
 
@@ -63,7 +63,7 @@ def ids(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def test_nothing_refused_is_no_error(tmp_path: Path) -> None:
-    empty = FlowLayout(str(tmp_path), "p", "f", "f")
+    empty = FlowHome(str(tmp_path), "p", "f", "f")
     assert quarantine.counts(empty).as_dict() == {
         "refused": 0,
         "released": 0,
@@ -75,7 +75,7 @@ def test_nothing_refused_is_no_error(tmp_path: Path) -> None:
     assert quarantine.identified(empty, Filter()) == []
 
 
-def test_open_is_refused_less_released_less_discarded(layout: FlowLayout) -> None:
+def test_open_is_refused_less_released_less_discarded(layout: FlowHome) -> None:
     quarantine.resolve(layout, ["aa1"], "released", by="me")
     quarantine.discard(layout, ["bb3"], by="me")
     counts = quarantine.counts(layout)
@@ -83,7 +83,7 @@ def test_open_is_refused_less_released_less_discarded(layout: FlowLayout) -> Non
     assert counts.by_reason == {"type": 1}
 
 
-def test_a_row_is_decided_once(layout: FlowLayout) -> None:
+def test_a_row_is_decided_once(layout: FlowHome) -> None:
     assert quarantine.discard(layout, ["aa1", "aa1"], by="me") == 1
     assert quarantine.resolve(layout, ["aa1"], "released", by="you") == 0
     assert quarantine.counts(layout).as_dict() | {"by_reason": {}} == {
@@ -95,14 +95,14 @@ def test_a_row_is_decided_once(layout: FlowLayout) -> None:
     }
 
 
-def test_originals_stay_as_they_were(layout: FlowLayout) -> None:
-    before = TableLog(layout.quarantine).query("select * from t order by quarantine_id").to_pylist()
+def test_originals_stay_as_they_were(layout: FlowHome) -> None:
+    before = layout.tables.quarantine.query("select * from t order by quarantine_id").to_pylist()
     quarantine.discard(layout, ["aa1"], by="me", note="old")
     assert (
-        TableLog(layout.quarantine).query("select * from t order by quarantine_id").to_pylist()
+        layout.tables.quarantine.query("select * from t order by quarantine_id").to_pylist()
         == before
     )
-    (decision,) = TableLog(layout.resolutions).query("select * from t").to_pylist()
+    (decision,) = layout.tables.resolutions.query("select * from t").to_pylist()
     assert (decision["action"], decision["by"], decision["note"]) == ("discarded", "me", "old")
 
 
@@ -121,11 +121,11 @@ def test_originals_stay_as_they_were(layout: FlowLayout) -> None:
         (Filter(reason="type", run_id="it's"), []),
     ],
 )
-def test_filters(layout: FlowLayout, which: Filter, expected: list[str]) -> None:
+def test_filters(layout: FlowHome, which: Filter, expected: list[str]) -> None:
     assert ids(quarantine.listed(layout, which)) == expected
 
 
-def test_states(layout: FlowLayout) -> None:
+def test_states(layout: FlowHome) -> None:
     quarantine.discard(layout, ["aa1"], by="me")
     assert ids(quarantine.listed(layout, Filter())) == ["bb3", "aa2"]
     assert ids(quarantine.listed(layout, Filter(state="discarded"))) == ["aa1"]
@@ -133,19 +133,19 @@ def test_states(layout: FlowLayout) -> None:
     assert len(quarantine.listed(layout, Filter(state=None), limit=2)) == 2
 
 
-def test_a_replay_gets_no_row_that_was_decided_since_it_was_chosen(layout: FlowLayout) -> None:
+def test_a_replay_gets_no_row_that_was_decided_since_it_was_chosen(layout: FlowHome) -> None:
     quarantine.resolve(layout, ["aa1"], "released", by="me", run_id="r2")
     quarantine.discard(layout, ["bb3"], by="me")
     assert ids(quarantine.whole(layout, ["aa1", "aa2", "bb3"])) == ["aa2"]
 
 
 @pytest.fixture
-def many(layout: FlowLayout) -> FlowLayout:
+def many(layout: FlowHome) -> FlowHome:
     rows = [
         refused(f"cc{n:04}", position=n, raw=str(n), refused_at=AT + timedelta(hours=n))
         for n in range(300)
     ]
-    delta.append(layout.quarantine, pa.Table.from_pylist(rows, REFUSED))
+    delta.append(layout.tables.quarantine.path, pa.Table.from_pylist(rows, REFUSED))
     quarantine.discard(layout, [f"cc{n:04}" for n in range(0, 300, 2)], by="me")
     return layout
 
@@ -173,8 +173,8 @@ def many(layout: FlowLayout) -> FlowLayout:
     ],
 )
 def test_only_what_is_asked_for_leaves_the_tables(
-    many: FlowLayout,
-    look: Callable[[FlowLayout], object],
+    many: FlowHome,
+    look: Callable[[FlowHome], object],
     most: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -183,7 +183,7 @@ def test_only_what_is_asked_for_leaves_the_tables(
     assert len(read) > 0 and sum(read) <= most
 
 
-def test_a_limit_keeps_the_oldest(many: FlowLayout) -> None:
+def test_a_limit_keeps_the_oldest(many: FlowHome) -> None:
     assert ids(quarantine.listed(many, Filter(), 4)) == ["aa1", "bb3", "aa2", "cc0001"]
     assert ids(quarantine.listed(many, Filter(run_id="no such run"), 4)) == []
     every = ids(quarantine.listed(many, Filter(state=None)))
@@ -192,7 +192,7 @@ def test_a_limit_keeps_the_oldest(many: FlowLayout) -> None:
 
 
 def test_decisions_about_more_rows_than_a_query_lists(
-    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+    layout: FlowHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quarantine, "_MANY", 1)
     assert quarantine.discard(layout, ["aa2", "bb3"], by="me") == 2
@@ -201,7 +201,7 @@ def test_decisions_about_more_rows_than_a_query_lists(
     assert ids(quarantine.whole(layout, ["aa2", "bb3", "aa1"])) == ["aa2", "aa1"]
 
 
-def test_a_reset_that_is_undone_releases_by_the_runs_that_had(layout: FlowLayout) -> None:
+def test_a_reset_that_is_undone_releases_by_the_runs_that_had(layout: FlowHome) -> None:
     quarantine.release(layout, ["aa1"], by="me", run_id="r1")
     quarantine.release(layout, ["aa2"], by="me", run_id="r2")
     quarantine.read_again(layout, ["bb3"], by="me", run_id="r3")
@@ -213,24 +213,24 @@ def test_a_reset_that_is_undone_releases_by_the_runs_that_had(layout: FlowLayout
     assert quarantine.release_again(layout, by="me", note="a reset") == 0
 
 
-def test_times_come_as_pyarrow_gives_them(layout: FlowLayout) -> None:
-    found = TableLog(layout.quarantine).query("select *, cast(null as timestamp) as never from t")
+def test_times_come_as_pyarrow_gives_them(layout: FlowHome) -> None:
+    found = layout.tables.quarantine.query("select *, cast(null as timestamp) as never from t")
     assert rows(found) == found.to_pylist()
 
 
-def test_an_id_of_another_reason_is_known_and_not_chosen(layout: FlowLayout) -> None:
+def test_an_id_of_another_reason_is_known_and_not_chosen(layout: FlowHome) -> None:
     assert quarantine.identified(layout, Filter(ids=("bb3",), reason="no such")) == []
     assert quarantine.identified(layout, Filter(ids=("bb3",))) == ["bb3"]
 
 
 @pytest.mark.parametrize("wanted", ["aa", "zz"])
-def test_an_ambiguous_or_unknown_id_is_refused(layout: FlowLayout, wanted: str) -> None:
+def test_an_ambiguous_or_unknown_id_is_refused(layout: FlowHome, wanted: str) -> None:
     with pytest.raises(TerminalError) as caught:
         quarantine.identified(layout, Filter(ids=(wanted,)))
     assert caught.value.code == "unknown-quarantine-id"
 
 
-def test_bytes_that_are_no_text_come_as_base64(layout: FlowLayout) -> None:
+def test_bytes_that_are_no_text_come_as_base64(layout: FlowHome) -> None:
     (row,) = quarantine.listed(layout, Filter(ids=("bb3",)))
     assert row["raw_bytes"] == "G1sySv8="
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources import raw
 from draindown.sources.slices import Unit
 
@@ -24,7 +24,7 @@ def unit(name: str, log: str, start: int, until: int) -> Unit:
     return Unit(name, start, until, 10 * (until - start), 0, None, AT, {}, log=log)
 
 
-def keep(layout: FlowLayout, ranges: list[raw.Kept], at: datetime = AT) -> None:
+def keep(layout: FlowHome, ranges: list[raw.Kept], at: datetime = AT) -> None:
     """Write ranges as batches do, without their records."""
     rows = [
         {
@@ -37,7 +37,7 @@ def keep(layout: FlowLayout, ranges: list[raw.Kept], at: datetime = AT) -> None:
         }
         for one in ranges
     ]
-    delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    delta.append(layout.tables.raw.path, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
 
 
 def positions(pieces: list[Unit], *, kept: bool) -> list[tuple[str, str, int]]:
@@ -51,7 +51,7 @@ def positions(pieces: list[Unit], *, kept: bool) -> list[tuple[str, str, int]]:
 
 @pytest.mark.parametrize("units", [1, 3, 100, 101, 250])
 def test_pieces_of_units_are_kept_wholly_or_not_at_all(tmp_path: Path, units: int) -> None:
-    draw, layout = random.Random(units), FlowLayout(str(tmp_path), "p", "f", "f")
+    draw, layout = random.Random(units), FlowHome(str(tmp_path), "p", "f", "f")
     raw.create(layout)
     starts = [(f"t/{n % 120}", draw.choice("ab"), draw.randrange(30)) for n in range(300)]
     ranges = [raw.Kept(name, log, at, at + draw.randrange(1, 9)) for name, log, at in starts]
@@ -76,7 +76,7 @@ def test_pieces_of_units_are_kept_wholly_or_not_at_all(tmp_path: Path, units: in
 
 
 def test_ranges_of_one_log_are_joined_where_they_touch(tmp_path: Path) -> None:
-    layout = FlowLayout(str(tmp_path), "p", "f", "f")
+    layout = FlowHome(str(tmp_path), "p", "f", "f")
     raw.create(layout)
     keep(layout, [raw.Kept("a", "1", 5, 9), raw.Kept("a", "1", 0, 5), raw.Kept("a", "2", 9, 10)])
     assert raw.ranges(layout) == [raw.Kept("a", "1", 0, 9), raw.Kept("a", "2", 9, 10)]
@@ -84,7 +84,7 @@ def test_ranges_of_one_log_are_joined_where_they_touch(tmp_path: Path) -> None:
 
 
 def test_days_are_dropped_whole(tmp_path: Path) -> None:
-    layout, day = FlowLayout(str(tmp_path), "p", "f", "f"), timedelta(days=1)
+    layout, day = FlowHome(str(tmp_path), "p", "f", "f"), timedelta(days=1)
     raw.create(layout)
     kept = [raw.Kept("a", "1", 0, 5), raw.Kept("b", "1", 0, 5)]
     for number, one in enumerate(kept):

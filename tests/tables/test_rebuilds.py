@@ -22,7 +22,6 @@ from draindown.doctor.examination import examine
 from draindown.flow import discards, generations, quarantine, resume
 from draindown.gate import published
 from draindown.lake.documents import read_json
-from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import Swap
@@ -63,7 +62,8 @@ def read_all(asked: Request, begun: rebuild.Rebuild, batches: int = 2) -> Reques
     """Do what a drain into the staged tables does; returns its request."""
     staged = asked.model_copy(update={"staged": begun.generation})
     write_deltalake(
-        staged.layout.table, TableLog(asked.layout.table).query("select * from t limit 0")
+        staged.layout.tables.target.path,
+        asked.layout.tables.target.query("select * from t limit 0"),
     )
     for batch in range(batches):
         commit(staged, batch, generation=begun.generation)
@@ -74,16 +74,18 @@ def read_all(asked: Request, begun: rebuild.Rebuild, batches: int = 2) -> Reques
 def swap(asked: Request, staged: Request, **other: Any) -> int:
     """Do what `target.swap` does; returns the version."""
     said = replace(recovery_swap.swap(staged), **other)
-    rows = TableLog(staged.layout.table).query("select * from t")
+    rows = staged.layout.tables.target.query("select * from t")
     known_as = CommitProperties(
         custom_metadata={"userMetadata": said.as_metadata()},
         app_transactions=[
             Transaction(app_id(asked.layout, said.generation, "rows"), said.batches - 1)
         ],
     )
-    write_deltalake(asked.layout.table, rows, mode="overwrite", commit_properties=known_as)
-    count_as_spark(asked.layout.table)
-    return TableLog(asked.layout.table).version
+    write_deltalake(
+        asked.layout.tables.target.path, rows, mode="overwrite", commit_properties=known_as
+    )
+    count_as_spark(asked.layout.tables.target.path)
+    return asked.layout.tables.target.version
 
 
 def code_of(act: Any) -> str:
@@ -109,7 +111,7 @@ def test_the_plan_says_what_is_read_and_what_changes(tmp_path: Path) -> None:
     )
     assert (found.missing, found.forgotten, found.changes) == ((), 0, ())
     assert found.table_bytes == sum(
-        file.stat().st_size for file in Path(asked.layout.table).glob("*.parquet")
+        file.stat().st_size for file in Path(asked.layout.tables.target.path).glob("*.parquet")
     )
     flow = asked.flow_spec.model_dump(mode="json")
     flow["columns"] |= {"id": "bigint not null", "new": "string", "payload": "json"}
@@ -139,7 +141,7 @@ def test_what_the_source_no_longer_holds_stops_it_until_someone_agrees(tmp_path:
     (tmp_path / "in/1.json").unlink()
     assert code_of(lambda: begin(asked)) == "rebuild-input-gone"
     abort(asked.layout, lambda: None)
-    shutil.rmtree(asked.layout.intake_of(1))  # read once, and nobody knows what
+    shutil.rmtree(asked.layout.tables.intake(1).path)  # read once, and nobody knows what
     assert rebuild.plan(asked).forgotten == 2
     assert code_of(lambda: begin(asked)) == "rebuild-input-gone"
 
@@ -271,7 +273,7 @@ def test_an_abort_that_was_cut_short_can_only_be_aborted(
 def test_a_torn_table_keeps_no_one_from_leaving_a_rebuild(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     begun = begin(asked)
-    newest = max((Path(asked.layout.table) / "_delta_log").glob("*.json"))
+    newest = max((Path(asked.layout.tables.target.path) / "_delta_log").glob("*.json"))
     newest.write_bytes(newest.read_bytes()[:40])
     assert not rebuild.is_swapped(asked.layout, begun)
     assert abort(asked.layout, lambda: None) == begun.generation
@@ -339,7 +341,9 @@ def refused(
         for known_id, file, generation in rows
     ]
     write_deltalake(
-        asked.layout.quarantine, pa.Table.from_pylist(content, schema=REFUSED), mode="append"
+        asked.layout.tables.quarantine.path,
+        pa.Table.from_pylist(content, schema=REFUSED),
+        mode="append",
     )
 
 
@@ -381,7 +385,7 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
     quarantine.release(
         layout, ["released-again", "released-passes", "gone"], by="someone", run_id="replay"
     )
-    tombstones(layout.tombstones, "a", "b")
+    tombstones(layout.tables.tombstones.path, "a", "b")
     begun = begin(asked)
     staged = read_all(asked, begun)
     refused(
@@ -391,7 +395,7 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
         ("released-again", "0.json", 2),
     )
     refused(staged, ("new", "0.json", 2), ("cut-short", "1.json", 2))
-    tombstones(staged.layout.tombstones, "c")
+    tombstones(staged.layout.tables.tombstones.path, "c")
     before = states(asked)
     said = swap(asked, staged)
 
@@ -421,7 +425,7 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
         "new": "open 2",
     }
     assert set(quarantine.released(layout).values()) == {""}
-    assert TableLog(layout.tombstones).query("select id from t").to_pylist() == [{"id": "c"}]
+    assert layout.tables.tombstones.query("select id from t").to_pylist() == [{"id": "c"}]
     rows = ledger_table.recent(layout, 10)
     assert [(row.generation, row.batch) for row in rows] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert {row.table_version for row in rows if row.generation == 2} == {said}
@@ -435,7 +439,7 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
         for path in Path(staged.layout.staging).rglob("*")
     }
     assert all(path.startswith(("table/_delta_log", "table")) for path in left)
-    assert not list(Path(staged.layout.table).glob("*.parquet"))
+    assert not list(Path(staged.layout.tables.target.path).glob("*.parquet"))
     assert code_of(lambda: reset.undo(asked, by="me")) == "generation-has-batches"
 
 
@@ -449,7 +453,7 @@ def test_a_quarantine_that_a_rebuild_makes_is_for_its_owner_alone(tmp_path: Path
     finally:
         os.umask(before)
     assert states(asked) == {"new": "open 2"}
-    assert Path(asked.layout.quarantine).stat().st_mode & 0o777 == 0o700
+    assert Path(asked.layout.tables.quarantine.path).stat().st_mode & 0o777 == 0o700
 
 
 def test_rows_of_a_topic_that_was_created_again_are_decided_by_what_the_rebuild_read(
@@ -470,7 +474,9 @@ def test_rows_of_a_topic_that_was_created_again_are_decided_by_what_the_rebuild_
         | {"kind": "source", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
         for log, at in (("old", 3), ("old", 4), ("new", 3))
     )
-    write_deltalake(layout.quarantine, pa.Table.from_pylist([old, released, new], schema=REFUSED))
+    write_deltalake(
+        layout.tables.quarantine.path, pa.Table.from_pylist([old, released, new], schema=REFUSED)
+    )
     quarantine.release(layout, [released["quarantine_id"]], by="someone", run_id="replay")
     recovery_swap._decide_again(layout, began, "me")
     assert quarantine.released(layout).keys() == {new["quarantine_id"]}
@@ -496,7 +502,7 @@ def test_a_refused_record_that_a_rebuild_could_not_read_stays_open(tmp_path: Pat
         for unit in ("t/0", "t/1")
         for at in range(10)
     ]
-    write_deltalake(layout.quarantine, pa.Table.from_pylist(rows, schema=REFUSED))
+    write_deltalake(layout.tables.quarantine.path, pa.Table.from_pylist(rows, schema=REFUSED))
     quarantine.release(layout, [intake.record_id("t/0", 1, "x")], by="someone", run_id="replay")
     lost = [
         Loss("offsets-lost", Span("t", 0, "x", 0, 4), ""),
@@ -525,7 +531,7 @@ def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: P
     commit_next(asked)
     assert not audit(asked.spec, "f", root=tmp_path).residues
 
-    log = Path(staged.layout.table, "_delta_log", f"{1:020}.json")
+    log = Path(staged.layout.tables.target.path, "_delta_log", f"{1:020}.json")
     log.write_text(log.read_text().replace(r"\"units\":1", r"\"units\":2"))
     found = audit(asked.spec, "f", root=tmp_path).residues
     assert [(residue.kind, "batch 0" in residue.where) for residue in found] == [
@@ -607,11 +613,11 @@ def test_a_table_restored_to_before_the_swap_is_behind(tmp_path: Path) -> None:
 
 def test_the_memory_of_deletes_is_emptied_where_nothing_is_deleted_any_more(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    tombstones(asked.layout.tombstones, 7)  # of a key type that is no longer
+    tombstones(asked.layout.tables.tombstones.path, 7)  # of a key type that is no longer
     staged = read_all(asked, begin(asked))
     swap(asked, staged)
     recovery_swap.finish(asked.layout, by="me")
-    found = TableLog(asked.layout.tombstones).query("select * from t")
+    found = asked.layout.tables.tombstones.query("select * from t")
     assert (found.num_rows, found.schema.field("id").type) == (0, pa.string())
 
 

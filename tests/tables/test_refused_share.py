@@ -61,7 +61,7 @@ def drain(
     path = str(Path(asked.root, "in", f"{batch}.json"))
     rows = [_row(f"{batch}-{at}", path, at, batch, run) for at in range(1, refused + 1)]
     if rows:
-        delta.append(asked.layout.quarantine, pa.Table.from_pylist(rows, REFUSED))
+        delta.append(asked.layout.tables.quarantine.path, pa.Table.from_pylist(rows, REFUSED))
 
 
 def _row(id: str, path: str, position: int, batch: int, run: str) -> dict[str, object]:
@@ -201,16 +201,18 @@ def _refuse_all(asked: Request) -> None:
         custom_metadata={"userMetadata": row.as_metadata()},
         app_transactions=[Transaction(app_id(asked.layout, 1, "rows"), 0)],
     )
-    nothing = TableLog(asked.layout.table).query("select * from t where false")
-    write_deltalake(asked.layout.table, nothing, mode="append", commit_properties=known)
+    nothing = asked.layout.tables.target.query("select * from t where false")
+    write_deltalake(
+        asked.layout.tables.target.path, nothing, mode="append", commit_properties=known
+    )
 
 
 def test_an_older_ledger_is_widened_and_read(asked: Request) -> None:
     drain(asked, 0, 0)
-    held = TableLog(asked.layout.ledger).query("select * from t")
-    older = Path(asked.layout.ledger)
+    held = asked.layout.tables.ledger.query("select * from t")
+    older = Path(asked.layout.tables.ledger.path)
     older.rename(older.with_name("aside"))
-    delta.append(asked.layout.ledger, held.drop_columns(["start"]))
+    delta.append(asked.layout.tables.ledger.path, held.drop_columns(["start"]))
     assert [row.start for row in of_run(asked.layout, "r")] == [""]
     drain(asked, 1, 0, start="one")  # type: ignore[arg-type]
     assert [row.start for row in of_run(asked.layout, "r")] == ["", "one"]
@@ -279,7 +281,7 @@ def test_a_check_that_publishes_while_one_looks_publishes_nothing_that_is_not_th
 
     def looked(log: TableLog) -> bool:
         found: bool = exists(log)
-        if log.path == asked.layout.table and not read:
+        if log.path == asked.layout.tables.target.path and not read:
             _ = read.append(1), log.version
             commit(asked, 1)
             publish(asked)

@@ -21,8 +21,7 @@ from draindown.base.errors import TerminalError, TransientError
 from draindown.cli import main
 from draindown.doctor.examination import examine
 from draindown.gate import published
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.lake.transactions import app_id
 from draindown.ledger.rows import Swap
 from draindown.planning import compaction
@@ -88,10 +87,10 @@ class Shop:
         return Request.decode(made.encode())
 
     @property
-    def layout(self) -> FlowLayout:
+    def layout(self) -> FlowHome:
         return self.spec().layout("d")
 
-    def home(self, table: str) -> FlowLayout:
+    def home(self, table: str) -> FlowHome:
         return self.spec("crm" if table == "customers" else "shop").layout(table)
 
     @property
@@ -101,7 +100,10 @@ class Shop:
     def write(
         self, table: str, rows: Sequence[int], *, mode: Any = "append", note: str | None = None
     ) -> None:
-        path, key = self.home(table).table, "id" if table == "customers" else "customer_id"
+        path, key = (
+            self.home(table).tables.target.path,
+            "id" if table == "customers" else "customer_id",
+        )
         made = None if DeltaTable.is_deltatable(path) else {FEED: "true"}
         properties = CommitProperties(custom_metadata={"userMetadata": note}) if note else None
         write_deltalake(
@@ -114,7 +116,7 @@ class Shop:
 
     def publish(self, *names: str) -> None:
         for name in names or ("orders", "customers"):
-            log = TableLog(self.home(name).table)
+            log = self.home(name).tables.target
             pointer = published.Published(
                 version=log.version,
                 table_id=log.id,
@@ -193,7 +195,7 @@ def test_a_slice_holds_the_versions_of_each_table(shop: Shop) -> None:
 def test_it_is_idle_while_no_table_has_a_changed_row(shop: Shop) -> None:
     shop.filled()
     shop.write("orders", [])
-    DeltaTable(shop.home("customers").table).optimize.compact()
+    DeltaTable(shop.home("customers").tables.target.path).optimize.compact()
     shop.publish()
     assert shop.look().units == 0 and shop.look().reasons == [] and shop.pin() == []
     shop.write("customers", [7])
@@ -233,7 +235,7 @@ def test_a_merge_of_another_engine_is_a_change_with_metrics_of_its_own_or_withou
     shop: Shop, *, counts: bool, inserts: bool
 ) -> None:
     shop.filled()
-    path = shop.home("customers").table
+    path = shop.home("customers").tables.target.path
     merge = DeltaTable(path).merge(
         pa.table({"id": pa.array([9 if inserts else 2], pa.int64())}), "s.id = t.id", "s", "t"
     )
@@ -286,7 +288,10 @@ def test_a_replay_waits_for_the_other_buckets_and_names_no_files(
             app_transactions=[Transaction(app_id(shop.layout, 1, "rows"), done)]
         )
         write_deltalake(
-            shop.layout.table, pa.table({"n": [1]}), mode="append", commit_properties=properties
+            shop.layout.tables.target.path,
+            pa.table({"n": [1]}),
+            mode="append",
+            commit_properties=properties,
         )
         asked = shop.request("shop", "d").model_copy(update={"replay": always})
         if code is None:
@@ -298,7 +303,7 @@ def test_a_replay_waits_for_the_other_buckets_and_names_no_files(
             "draindown run shop --flow d "
         )
     named = shop.request("shop", "d").model_copy(
-        update={"replay": Again(units=(shop.home("orders").table,))}
+        update={"replay": Again(units=(shop.home("orders").tables.target.path,))}
     )
     with pytest.raises(TerminalError) as error:
         replay.find(named)
@@ -307,7 +312,7 @@ def test_a_replay_waits_for_the_other_buckets_and_names_no_files(
 
 def test_a_rebuild_over_nothing_published_is_refused_before_it_begins(shop: Shop) -> None:
     shop.filled()
-    shutil.rmtree(shop.home("customers").table)
+    shutil.rmtree(shop.home("customers").tables.target.path)
     shop.write("customers", [1])
     with pytest.raises(TerminalError) as error:
         rebuild.plan(shop.request("shop", "d"))
@@ -335,7 +340,7 @@ def test_a_table_that_cant_be_followed_is_red_by_name(
     shop: Shop, table: str, what: str, tmp_path: Path
 ) -> None:
     shop.filled()
-    path = Path(shop.home(table).table)
+    path = Path(shop.home(table).tables.target.path)
     match what:
         case "overwritten":
             shop.write(table, [9], mode="overwrite")
@@ -358,7 +363,9 @@ def test_a_table_that_cant_be_followed_is_red_by_name(
 def test_another_set_of_tables_is_another_derivation(shop: Shop) -> None:
     shop.filled()
     batch = CommitProperties(app_transactions=[Transaction(app_id(shop.layout, 1, "rows"), 0)])
-    write_deltalake(shop.layout.table, pa.table({"customer_id": [1]}), commit_properties=batch)
+    write_deltalake(
+        shop.layout.tables.target.path, pa.table({"customer_id": [1]}), commit_properties=batch
+    )
     counts = "select customer_id, count(*) as n from orders group by customer_id"
     other = {"source": {"table": "orders"}, "per": {"keys": ["customer_id"], "sql": counts}}
     shop.declare("shop", orders=landing("customer_id"), d=other)
@@ -375,7 +382,7 @@ def test_each_home_keeps_what_the_reader_needs_of_its_table(shop: Shop) -> None:
     shop.filled()
     for table in ("orders", "customers"):
         assert shop.reader(table) == Reader(
-            "shop", "d", TableLog(shop.home(table).table).id, 0, snapshot=True
+            "shop", "d", shop.home(table).tables.target.id, 0, snapshot=True
         )
     shop.source.read_up_to(1, 2)
     assert {shop.reader(table).snapshot for table in ("orders", "customers")} == {False}
@@ -394,11 +401,11 @@ def test_the_rows_of_a_table_that_was_only_compacted_are_asked_for(shop: Shop) -
     shop.filled()
     shop.source.read_up_to(1, 2)
     shop.write("customers", [])
-    DeltaTable(shop.home("customers").table).optimize.compact()
+    DeltaTable(shop.home("customers").tables.target.path).optimize.compact()
     shop.write("orders", [4])
     shop.publish()
     (piece,) = shop.pin()
-    version = TableLog(shop.home("customers").table).version
+    version = shop.home("customers").tables.target.version
     assert piece["customers"][1:4] == (0, version, 0) and version > 0
     assert shop.reader("customers").snapshot and not shop.reader("orders").snapshot
     shop.source.read_up_to(1, 3)
@@ -442,10 +449,10 @@ def test_old_files_of_a_table_without_changes_stay_while_a_slice_reads_it(shop: 
     shop.publish("orders")
     shop.pin()
     shop.write("customers", [])
-    DeltaTable(shop.home("customers").table).optimize.compact()
+    DeltaTable(shop.home("customers").tables.target.path).optimize.compact()
     shop.write("customers", [])
     shop.publish()
-    age(shop.home("customers").table, days=8)
+    age(shop.home("customers").tables.target.path, days=8)
     assert "shop/d has yet to read" in compaction.kept_back(shop.home("customers"), 7 * 86_400)
     shop.source.read_up_to(1, 3)
     assert compaction.kept_back(shop.home("customers"), 7 * 86_400) == ""
@@ -454,11 +461,11 @@ def test_old_files_of_a_table_without_changes_stay_while_a_slice_reads_it(shop: 
 def test_the_flow_of_the_other_pipeline_owes_the_feed_and_statistics(shop: Shop) -> None:
     request = shop.request("crm", "customers")
     assert list(map(str, readers.readers(request))) == ["shop/d"]
-    write_deltalake(shop.home("customers").table, pa.table({"id": [1]}))
-    DeltaTable(shop.home("customers").table).alter.set_table_properties(
+    write_deltalake(shop.home("customers").tables.target.path, pa.table({"id": [1]}))
+    DeltaTable(shop.home("customers").tables.target.path).alter.set_table_properties(
         {"delta.dataSkippingStatsColumns": "n"}
     )
-    owed = readers.owed(request, TableLog(shop.home("customers").table))
+    owed = readers.owed(request, shop.home("customers").tables.target)
     assert owed[FEED] == "true" and owed["delta.dataSkippingStatsColumns"] == "n,id"
     (shop.root / "x").mkdir()
     assert "the table lacks its change feed" in plan(request, NOW)[0].reasons["drain"]
@@ -516,7 +523,7 @@ def test_doctor_of_the_reader_says_what_it_waits_for(shop: Shop) -> None:
 def test_the_oldest_change_of_any_table_tells_how_long_it_waits(shop: Shop) -> None:
     shop.filled()
     shop.write("orders", [4])
-    age(shop.home("orders").table, days=3)
+    age(shop.home("orders").tables.target.path, days=3)
     shop.write("customers", [4])
     shop.publish()
     oldest = shop.look().oldest

@@ -28,7 +28,7 @@ from draindown.doctor.examination import examine
 from draindown.lake import delta
 from draindown.lake.commits import FENCE
 from draindown.lake.documents import write_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
@@ -51,12 +51,12 @@ import itertools, sys
 from draindown.lease import locks
 from draindown.recovery.opening import lease_of
 from draindown.base.errors import DraindownError
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lease.shared import CLOCK, Clock
 from draindown.spec.lease import LeaseSpec
 root, name, expires, skips = sys.argv[1:]
 locks._kernel = lambda: name
-layout, terms = FlowLayout(root, "p", "f", "t"), LeaseSpec.model_construct(form="shared", expires=float(expires))
+layout, terms = FlowHome(root, "p", "f", "t"), LeaseSpec.model_construct(form="shared", expires=float(expires))
 clock = Clock(itertools.count(step=int(skips)).__next__, lambda _: None) if skips != "0" else CLOCK
 print("ready", flush=True)
 while sys.stdin.readline():
@@ -118,8 +118,8 @@ def drivers(root: Path, *names: str, skips: int = 0) -> Iterator[list[Driver]]:
                 pipe.close()
 
 
-def layout(root: Path) -> FlowLayout:
-    return FlowLayout(str(root), "p", "f", "t")
+def layout(root: Path) -> FlowHome:
+    return FlowHome(str(root), "p", "f", "t")
 
 
 def asked(root: Path) -> Request:
@@ -197,7 +197,7 @@ def test_of_drivers_that_race_for_an_epoch_exactly_one_wins(
 
 
 def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None:
-    table = layout(tmp_path).table
+    table = layout(tmp_path).tables.target.path
     app = app_id(layout(tmp_path), 1, "rows")
     delta.append(table, pa.table({"id": [1]}), app=(app, 4))
     with drivers(tmp_path, "old") as (old,):
@@ -494,26 +494,28 @@ def test_a_table_that_deltalake_does_not_write_stays_without_a_fence_and_doctor_
     tmp_path: Path,
 ) -> None:
     where = layout(tmp_path)
-    for path in (where.table, where.quarantine):
+    for path in (where.tables.target.path, where.tables.quarantine.path):
         delta.append(path, pa.table({"id": [1]}))
     features = {"readerFeatures": [], "writerFeatures": ["clustering", "domainMetadata"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
-    Path(where.table, "_delta_log", f"{2:020}.json").write_text(json.dumps(protocol) + "\n")
+    Path(where.tables.target.path, "_delta_log", f"{2:020}.json").write_text(
+        json.dumps(protocol) + "\n"
+    )
     died(tmp_path)
     with after_the_wait(tmp_path):
-        assert TableLog(where.table).version == 2
-        assert TableLog(where.quarantine).commits(1)[0].is_fence
-    assert lease_holder.unfenced(where) == [where.table]
+        assert where.tables.target.version == 2
+        assert where.tables.quarantine.commits(1)[0].is_fence
+    assert lease_holder.unfenced(where) == [where.tables.target.path]
     notes = [
         symptom
         for symptom in examine(asked(tmp_path)).symptoms
         if symptom.code == "table-without-fence"
     ]
-    assert [where.table in note.found for note in notes] == [True]
-    Path(where.table, "_delta_log", f"{2:020}.json").unlink()
+    assert [where.tables.target.path in note.found for note in notes] == [True]
+    Path(where.tables.target.path, "_delta_log", f"{2:020}.json").unlink()
     died(tmp_path)
     with after_the_wait(tmp_path):
-        assert TableLog(where.table).commits(1)[0].is_fence
+        assert where.tables.target.commits(1)[0].is_fence
     assert lease_holder.unfenced(where) == []
 
 
@@ -545,13 +547,20 @@ def test_a_fence_that_can_not_be_written_is_tried_again_only_where_someone_came_
 
 def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
     where = layout(tmp_path)
-    for path in (where.table, where.tombstones, where.quarantine):
+    for path in (
+        where.tables.target.path,
+        where.tables.tombstones.path,
+        where.tables.quarantine.path,
+    ):
         delta.append(path, pa.table({"id": [1]}))
     right = delta.fence
     for fenced in (0, 1):  # followed before the first table, and before the second
         died(tmp_path)
         before, newest = (
-            [TableLog(path).version for path in (where.table, where.tombstones)],
+            [
+                TableLog(path).version
+                for path in (where.tables.target.path, where.tables.tombstones.path)
+            ],
             epochs(tmp_path).newest(),
         )
 
@@ -574,7 +583,10 @@ def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
         with place, pytest.raises(TransientError) as caught, after_the_wait(tmp_path):
             pass
         assert caught.value.code == "lease-lost"
-        assert [TableLog(path).version for path in (where.table, where.tombstones)] == [
+        assert [
+            TableLog(path).version
+            for path in (where.tables.target.path, where.tables.tombstones.path)
+        ] == [
             before[0] + fenced,
             before[1],
         ]
@@ -603,7 +615,7 @@ def test_a_write_that_says_it_is_a_fence_is_none(tmp_path: Path) -> None:
 
 def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) -> None:
     where = layout(tmp_path)
-    delta.append(where.table, pa.table({"id": [1]}))
+    delta.append(where.tables.target.path, pa.table({"id": [1]}))
     for number in (1, 2):
         Path(where.checkpoint(number)).mkdir(parents=True)
         pinned = {
@@ -617,7 +629,7 @@ def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) 
         write_json(f"{where.replays}/r{number}.json", pinned | {"begun": True, "done": 0})
     Path(where.replays, "torn.json").write_text("{")
     assert fencing.write(where, 1, check=lambda: None) == []
-    known = DeltaTable(where.table)
+    known = DeltaTable(where.tables.target.path)
     kinds = ("source", "quarantine", "gate", "replay:r1", "replay:r2", "replay:torn")
     held = [
         (n, o)

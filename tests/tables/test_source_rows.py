@@ -68,7 +68,7 @@ class Asked:
         )
         self.logs = []
         for at, rows in enumerate(tables):
-            path = self.spec.layout(f"s{at}").table
+            path = self.spec.layout(f"s{at}").tables.target.path
             write_deltalake(path, pa.Table.from_pylist(rows, schema=SOURCE))
             self.logs.append(TableLog(path))
 

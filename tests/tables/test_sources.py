@@ -17,7 +17,6 @@ import pytest
 from draindown.base.errors import TerminalError, TransientError
 from draindown.flow import discards, generations
 from draindown.lake import delta
-from draindown.lake.table_log import TableLog
 from draindown.recovery import replay, reset
 from draindown.runs.request import Again, Request
 from draindown.sources import intake
@@ -171,7 +170,7 @@ class TestSource:
         assert [unit.until - unit.start for unit in units] == [2, 2, 2]
         assert len({unit.range for unit in units}) == 3
         assert all(unit.arrived_at <= one.first_seen for one in found for unit in one.units)
-        assert TableLog(world.asked.layout.intake_of(1)).version == 3
+        assert world.asked.layout.tables.intake(1).version == 3
 
     def test_portions_leave_the_rest_for_the_next_pinning(self, world: World) -> None:
         for _ in range(4):

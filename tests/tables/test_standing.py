@@ -264,7 +264,7 @@ def test_what_a_start_without_report_and_note_is_said_to_be_follows_from_what_it
     tmp_path: Path, said: str, planned_ago: int | None, batches: int, state: str, text: str
 ) -> None:
     asked = drained(tmp_path)
-    for path in Path(asked.layout.intake_of(1), "_delta_log").iterdir():
+    for path in Path(asked.layout.tables.intake(1).path, "_delta_log").iterdir():
         os.utime(path, (0, 0))
     this = silent(asked, said=said)
     if planned_ago is not None:
@@ -280,7 +280,7 @@ def test_what_a_start_without_report_and_note_is_said_to_be_follows_from_what_it
 def test_input_that_a_start_pinned_shows_that_it_began(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     this = silent(asked, said="")
-    newest = max(Path(asked.layout.intake_of(1), "_delta_log").glob("*.json"))
+    newest = max(Path(asked.layout.tables.intake(1).path, "_delta_log").glob("*.json"))
     later = (datetime.now(UTC) + timedelta(seconds=5)).timestamp()
     os.utime(newest, (later, later))
     found = at_work.look(asked.layout, "p", asked.run_id, "drain")

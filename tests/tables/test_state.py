@@ -23,7 +23,7 @@ from draindown.flow import release_intent
 from draindown.flow.release_intent import Pending
 from draindown.gate import published, waivers
 from draindown.lake import transactions
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.planning import compaction
 from draindown.recovery import rebuild, replay, reset
@@ -35,7 +35,7 @@ from tests.flowfiles import drained
 from tests.tables.test_rebuilds import begin, code_of, read_all, swap
 
 TORN = {"empty": b"", "half": b'{"version": 3, "ta', "no object": b"[5]", "bytes": b"\xff\xfe"}
-KEPT: dict[str, tuple[Callable[[FlowLayout], str], Callable[[FlowLayout], Any]]] = {
+KEPT: dict[str, tuple[Callable[[FlowHome], str], Callable[[FlowHome], Any]]] = {
     "published": (lambda layout: f"{layout.published}/0000000001.json", published.published),
     "waivers": (lambda layout: f"{layout.waivers}/0000000001.json", waivers.waivers),
     "replaying": (lambda layout: layout.replaying, lambda layout: replay.settle(layout, by="me")),
@@ -52,8 +52,8 @@ def tear(path: str, content: bytes = b"") -> None:
 @pytest.mark.parametrize(("name", "look"), KEPT.values(), ids=KEPT)
 def test_what_nothing_else_knows_is_an_error_whose_command_helps(
     tmp_path: Path,
-    name: Callable[[FlowLayout], str],
-    look: Callable[[FlowLayout], Any],
+    name: Callable[[FlowHome], str],
+    look: Callable[[FlowHome], Any],
     content: bytes,
 ) -> None:
     asked = drained(tmp_path)
@@ -113,7 +113,7 @@ def test_a_note_is_read_as_it_was_written_and_forgotten_only_as_itself(tmp_path:
 def test_old_files_are_due_a_day_after_the_last_time_whatever_a_clock_said_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int, due: bool
 ) -> None:
-    layout: FlowLayout = drained(tmp_path).layout
+    layout: FlowHome = drained(tmp_path).layout
     compaction.remember_vacuumed(layout, "table", files=3, run_id="r")
     log: Any = SimpleNamespace(path="t", properties={}, has_expired_files=lambda hours: True)
     monkeypatch.setattr(compaction, "now", lambda: now() + timedelta(days=days, hours=1))

@@ -83,7 +83,7 @@ def test_a_renamed_column_stops_the_flow_until_the_name_is_back(
     tmp_path: Path, others: int
 ) -> None:
     asked = drained(tmp_path)
-    path = asked.layout.table
+    path = asked.layout.tables.target.path
     rename(path, "n", "m")
     for _ in range(others):
         alter(path, "DELETE")
@@ -103,7 +103,7 @@ def test_a_renamed_column_stops_the_flow_until_the_name_is_back(
 
 def test_a_commit_of_the_flow_is_what_later_ones_are_compared_with(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    path = asked.layout.table
+    path = asked.layout.tables.target.path
     alter(path, "CHANGE COLUMN", metadata(path, lambda fields: fields[1].update(type="long")))
     assert "column n is long, it was integer" in refused(asked).found
     assert refused(asked).next[0].startswith(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 2 ")
@@ -142,7 +142,7 @@ def test_what_changes_no_value_is_reported_and_the_flow_continues(
     said: str,
 ) -> None:
     asked = drained(tmp_path)
-    path = asked.layout.table
+    path = asked.layout.tables.target.path
     alter(path, operation, metadata(path, change, **properties))
     findings = plan(asked, AT)[1]
     (found,) = [one for one in findings if one.kind == "altered"]
@@ -155,7 +155,7 @@ def test_what_changes_no_value_is_reported_and_the_flow_continues(
 
 def test_a_column_of_others_may_be_dropped_again(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    path = asked.layout.table
+    path = asked.layout.tables.target.path
     alter(path, "ADD COLUMNS", metadata(path, lambda fields: fields.append(OTHER)))
     alter(path, "MERGE", note=BatchRow("p", "f", 1, 1, "r").as_metadata())
     alter(path, "DROP COLUMNS", metadata(path, lambda fields: fields.pop()))
@@ -175,7 +175,7 @@ def test_an_earlier_version_is_opened_only_after_commits_of_others(
     at = Shape.at
     monkeypatch.setattr(Shape, "at", counted)
     plan(asked, AT)
-    alter(asked.layout.table, "OPTIMIZE")
+    alter(asked.layout.tables.target.path, "OPTIMIZE")
     plan(asked, AT)
     assert opened == []
     foreign(asked)
@@ -189,9 +189,9 @@ def test_an_append_only_table_is_named_before_rows_would_change(
 ) -> None:
     asked = drained(tmp_path, keyed=keyed)
     alter(
-        asked.layout.table,
+        asked.layout.tables.target.path,
         "SET TBLPROPERTIES",
-        metadata(asked.layout.table, len, **{"delta.appendOnly": "true"}),
+        metadata(asked.layout.tables.target.path, len, **{"delta.appendOnly": "true"}),
     )
     with pytest.raises(TerminalError) as caught:
         rebuild.plan(asked) if not keyed else plan(asked, AT)
@@ -207,7 +207,7 @@ def test_nothing_is_compared_once_the_log_lacks_the_newest_commit_of_the_flow(
     tmp_path: Path,
 ) -> None:
     asked = drained(tmp_path)
-    rename(asked.layout.table, "n", "m")
+    rename(asked.layout.tables.target.path, "n", "m")
     clean_log(asked)
     assert plan(asked, AT)[0].drain is False
 

@@ -19,7 +19,7 @@ from draindown.base.errors import TerminalError
 from draindown.cli import main
 from draindown.doctor.examination import examine
 from draindown.lake import features
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.planning.plan import plan
 from draindown.runs.request import Request
@@ -166,13 +166,14 @@ def test_every_command_names_the_feature_and_what_removes_it(
 ) -> None:
     asked = drained(tmp_path)
     _project(tmp_path, asked)
-    require(asked.layout.table, "typeWidening", of_readers=True)
+    require(asked.layout.tables.target.path, "typeWidening", of_readers=True)
     assert main(["--root", str(tmp_path), *VERBS[verb], "--json"]) == 78
     said = capsys.readouterr().err
     error = json.loads(said[said.index('{\n "error"') :])["error"]
     assert error["code"] == "table-feature" and "typeWidening" in error["found"]
     assert (
-        f"ALTER TABLE delta.`{asked.layout.table}` DROP FEATURE `typeWidening`" in error["next"][0]
+        f"ALTER TABLE delta.`{asked.layout.tables.target.path}` DROP FEATURE `typeWidening`"
+        in error["next"][0]
     )
 
 
@@ -182,7 +183,7 @@ def test_the_feature_of_one_table_hides_no_other_flow(
 ) -> None:
     asked = drained(tmp_path)
     _project(tmp_path, asked)
-    require(asked.layout.table, "aFeatureOfTomorrow", of_readers=True)
+    require(asked.layout.tables.target.path, "aFeatureOfTomorrow", of_readers=True)
     assert main(["--root", str(tmp_path), verb, "p"]) in (1, 78)
     said = capsys.readouterr().out
     assert "table-feature: " in said and "\np/other" in said
@@ -190,7 +191,7 @@ def test_the_feature_of_one_table_hides_no_other_flow(
 
 def test_doctor_names_the_feature_once(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    require(asked.layout.table, "typeWidening", of_readers=True)
+    require(asked.layout.tables.target.path, "typeWidening", of_readers=True)
     wrong = [one for one in examine(asked).symptoms if one.level == "wrong"]
     assert [one.code for one in wrong] == ["table-feature"]
     assert "DROP FEATURE `typeWidening`" in wrong[0].next
@@ -220,9 +221,9 @@ def test_a_table_that_deltalake_writes_is_refused_by_what_deltalake_lacks(
 )
 def test_a_target_may_have_features_that_spark_writes(tmp_path: Path, feature: str) -> None:
     asked = drained(tmp_path)
-    require(asked.layout.table, feature, of_readers=False)
+    require(asked.layout.tables.target.path, feature, of_readers=False)
     assert plan(asked, AT)[0].drain is False
-    require(asked.layout.table, "aFeatureOfTomorrow", of_readers=False)
+    require(asked.layout.tables.target.path, "aFeatureOfTomorrow", of_readers=False)
     with pytest.raises(TerminalError) as caught:
         plan(asked, AT)
     assert caught.value.code == "table-feature" and "Spark" in caught.value.found
@@ -232,18 +233,18 @@ def test_a_target_may_have_features_that_spark_writes(tmp_path: Path, feature: s
 def test_a_reset_moves_a_table_with_such_a_feature_aside(tmp_path: Path, keyed: bool) -> None:
     asked = drained(tmp_path, keyed=keyed)
     _project(tmp_path, asked)
-    require(asked.layout.table, "variantShredding", of_readers=True)
+    require(asked.layout.tables.target.path, "variantShredding", of_readers=True)
     with pytest.raises(TerminalError) as caught:
         plan(asked, AT)
     command = caught.value.next[0].partition("   ")[0]
     assert command.startswith("draindown reset ")
     assert main(["--root", str(tmp_path), *command.split()[1:], "--yes"]) == 0
-    assert not TableLog(asked.layout.table).exists
+    assert not asked.layout.tables.target.exists
     assert plan(asked, AT)[0].backlog.units == 2
 
 
 def test_a_stranger_table_is_not_blamed_on_a_feature(tmp_path: Path) -> None:
-    path = FlowLayout(str(tmp_path), "p", "f", "t").table
+    path = FlowHome(str(tmp_path), "p", "f", "t").tables.target.path
     write_deltalake(path, pa.table({"n": [1]}))
     with pytest.raises(DeltaError):
         TableLog(path).rows("select x from t")

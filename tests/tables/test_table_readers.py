@@ -68,7 +68,7 @@ def test_a_reader_registers_before_it_pins(
     with pytest.raises(OSError, match="no space"):
         pinning.take(Bound(1, None, ""))
     assert reader(project) == Reader(
-        "p", "d", TableLog(project.upstream.table).id, version, snapshot=True
+        "p", "d", project.upstream.tables.target.id, version, snapshot=True
     )
 
 
@@ -120,7 +120,7 @@ def test_a_rebuild_that_took_the_place_of_its_table_keeps_no_older_files(
         Bound(1, None, "")
     )
     assert len(list(intake.slices(staged, 2))) == buckets
-    age(project.upstream.table, days=8)
+    age(project.upstream.tables.target.path, days=8)
     assert {
         one.staged: (one.version, one.snapshot) for one in registered.readers(project.upstream)
     } == {
@@ -151,7 +151,10 @@ def commit(project: Project, generation: int, batch: int) -> None:
         app_transactions=[Transaction(app_id(project.layout, generation, "rows"), batch)]
     )
     write_deltalake(
-        project.layout.table, pa.table({"id": [1]}), mode="overwrite", commit_properties=done
+        project.layout.tables.target.path,
+        pa.table({"id": [1]}),
+        mode="overwrite",
+        commit_properties=done,
     )
 
 
@@ -175,11 +178,11 @@ def test_old_files_stay_while_a_reader_needs_them_and_a_reader_that_is_gone_too_
     project.write([2])
     project.publish()  # so that the published version itself needs no old files
     assert kept(project) == ""
-    age(project.upstream.table, days=8)
+    age(project.upstream.tables.target.path, days=8)
     assert "p/d has yet to read" in kept(project)
-    age(project.upstream.table, days=51)
+    age(project.upstream.tables.target.path, days=51)
     assert "p/d has yet to read" in kept(project)
-    age(project.upstream.table, days=1)
+    age(project.upstream.tables.target.path, days=1)
     assert kept(project) == "", "60 days"
 
 
@@ -187,13 +190,13 @@ def test_what_changed_no_row_is_waited_for_by_a_fill_alone(project: Project) -> 
     project.write([1])
     project.publish()
     project.pin()
-    TableLog(project.upstream.table).table.optimize.compact()
+    project.upstream.tables.target.table.optimize.compact()
     project.write([1, 2])
-    TableLog(project.upstream.table).table.optimize.compact()
+    project.upstream.tables.target.table.optimize.compact()
     project.publish()
-    age(project.upstream.table, days=8)
+    age(project.upstream.tables.target.path, days=8)
     assert "p/d" in kept(project), "a fill that is pinned reads the files of its version"
-    at = TableLog(project.upstream.table)
+    at = project.upstream.tables.target
     registered.advance(project.upstream, Reader("p", "d", at.id, at.version - 1))
     assert at.commits(1)[0].operation == "OPTIMIZE" and kept(project) == ""
 
@@ -204,10 +207,10 @@ def test_a_reader_of_an_earlier_table_holds_nothing(project: Project) -> None:
     registered.register(project.upstream, Reader("p", "d", "another", 0, snapshot=True))
     project.write([2])
     project.publish()
-    age(project.upstream.table, days=8)
+    age(project.upstream.tables.target.path, days=8)
     assert kept(project) == "" and registered.waiting(project.upstream)[0].since is None
     project.pin()
-    assert reader(project).table_id == TableLog(project.upstream.table).id
+    assert reader(project).table_id == project.upstream.tables.target.id
 
 
 def symptoms(project: Project, flow: str = "t", spec: PipelineSpec | None = None) -> dict[str, str]:
@@ -225,12 +228,12 @@ def test_doctor_lists_readers_and_names_one_that_is_behind(project: Project) -> 
     project.write([2])
     project.publish()
     assert not symptoms(project).keys() & {"reader-behind", "reader-gone"}
-    age(project.upstream.table, days=31)
+    age(project.upstream.tables.target.path, days=31)
     found = examine(request(project))
     assert "behind" in found.looked["readers"]
     (one,) = [one for one in found.symptoms if one.code == "reader-behind"]
     assert (one.level, one.next) == ("note", "draindown run p --flow d")
-    age(project.upstream.table, days=30)
+    age(project.upstream.tables.target.path, days=30)
     assert symptoms(project)["reader-gone"] == "wrong"
 
 
@@ -265,7 +268,10 @@ def test_the_log_of_a_table_with_readers_is_kept_for_90_days_or_longer(
     made longer.
     """
     for number, (kept_for, owed) in enumerate(((30, True), (100, False), (None, True))):
-        path, has = f"{project.upstream.table}{number}", {readers.FEED: "true"} if feed else {}
+        path, has = (
+            f"{project.upstream.tables.target.path}{number}",
+            {readers.FEED: "true"} if feed else {},
+        )
         has |= {readers.RETENTION: f"interval {kept_for} days"} if kept_for else {}
         write_deltalake(path, pa.table({"id": [1]}), configuration=has)
         found = readers.owed(request(project), TableLog(path))
@@ -357,7 +363,7 @@ def test_each_age_is_told_from_the_oldest_change_that_was_not_read(project: Proj
     project.pin()
     project.source.read_up_to(1, 2)
     project.write([2])
-    age(project.upstream.table, days=5)
+    age(project.upstream.tables.target.path, days=5)
     project.write([3])
     (one,) = registered.waiting(project.upstream)
     assert timedelta(days=4, hours=23) < one.age(datetime.now(UTC)) < timedelta(days=5, hours=1)

@@ -19,8 +19,7 @@ from draindown.base.errors import TerminalError
 from draindown.flow import generations, resume
 from draindown.gate import published
 from draindown.lake.delta import BOUNDED
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.lake.transactions import app_id
 from draindown.ledger.rows import Swap
 from draindown.runs.request import Request
@@ -59,7 +58,7 @@ class Project:
         self.upstream = self.spec.layout("t")
 
     @property
-    def layout(self) -> FlowLayout:
+    def layout(self) -> FlowHome:
         return self.spec.layout("d")
 
     @property
@@ -78,15 +77,23 @@ class Project:
     ) -> None:
         """Commit rows."""
         rows_ = pa.table({"id": pa.array(rows, pa.int64())})
-        made = None if DeltaTable.is_deltatable(self.upstream.table) or not feed else {FEED: "true"}
+        made = (
+            None
+            if DeltaTable.is_deltatable(self.upstream.tables.target.path) or not feed
+            else {FEED: "true"}
+        )
         properties = CommitProperties(custom_metadata={"userMetadata": note}) if note else None
         write_deltalake(
-            self.upstream.table, rows_, mode=mode, configuration=made, commit_properties=properties
+            self.upstream.tables.target.path,
+            rows_,
+            mode=mode,
+            configuration=made,
+            commit_properties=properties,
         )
 
     def publish(self) -> int:
         """Publish the newest version."""
-        log = TableLog(self.upstream.table)
+        log = self.upstream.tables.target
         pointer = published.Published(
             version=log.version,
             table_id=log.id,
@@ -105,7 +112,10 @@ class Project:
             app_transactions=[Transaction(app_id(self.layout, 1, "rows"), batch)]
         )
         write_deltalake(
-            self.layout.table, pa.table({"id": [1]}), mode="append", commit_properties=once
+            self.layout.tables.target.path,
+            pa.table({"id": [1]}),
+            mode="append",
+            commit_properties=once,
         )
 
     def look(self, now: datetime = NOW) -> Look:
@@ -169,7 +179,7 @@ def test_commits_that_changed_no_row_are_no_input(project: Project) -> None:
     project.publish()
     project.pin()
     project.write([])
-    DeltaTable(project.upstream.table).optimize.compact()
+    DeltaTable(project.upstream.tables.target.path).optimize.compact()
     project.publish()
     assert project.look().units == 0 and project.look().reasons == [] and project.pin() == []
     project.write([3])
@@ -177,7 +187,7 @@ def test_commits_that_changed_no_row_are_no_input(project: Project) -> None:
     (piece,) = project.pin()
     assert (piece["start"], piece["until"], piece["rows"]) == (
         0,
-        TableLog(project.upstream.table).version,
+        project.upstream.tables.target.version,
         1,
     )
 
@@ -214,7 +224,7 @@ def test_a_table_without_changed_rows_is_followed_past_the_cleanup_of_its_log(
 
     project.write([])
     project.publish()
-    _expire(project.upstream.table)
+    _expire(project.upstream.tables.target.path)
     assert project.look().units == 0, "the commits that are gone were read"
     project.write([3])
     project.publish()
@@ -233,7 +243,7 @@ def test_deletes_are_changes(project: Project) -> None:
     project.write([1, 2])
     project.publish()
     project.pin()
-    DeltaTable(project.upstream.table).delete("id = 1")
+    DeltaTable(project.upstream.tables.target.path).delete("id = 1")
     project.publish()
     (piece,) = project.pin()
     assert piece["changes"] and piece["rows"] == 1
@@ -319,7 +329,7 @@ def test_a_rebuild_upstream_is_a_refill(project: Project, rows: list[int]) -> No
 )
 def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Path) -> None:
     project.write([1, 2])
-    path = Path(project.upstream.table)
+    path = Path(project.upstream.tables.target.path)
     shutil.copytree(path, tmp_path / "copy")
     project.write([3])
     project.publish()
@@ -410,14 +420,14 @@ def test_the_writing_flow_owes_feed_and_statistics_to_readers(project: Project) 
         and readers.lacking(request, project.upstream) == ""
     ), "no table yet"
     project.write([1], feed=False)
-    log = TableLog(project.upstream.table)
+    log = project.upstream.tables.target
     assert set(readers.owed(request, log)) == {FEED, readers.RETENTION}
     assert "for p/d" in readers.lacking(request, project.upstream)
-    DeltaTable(project.upstream.table).alter.set_table_properties(
+    DeltaTable(project.upstream.tables.target.path).alter.set_table_properties(
         {FEED: "true", BOUNDED: "n", readers.RETENTION: "interval 90 days"}
     )
-    assert readers.owed(request, TableLog(project.upstream.table)) == {BOUNDED: "n,id"}
-    DeltaTable(project.upstream.table).alter.set_table_properties({BOUNDED: "n,id"})
+    assert readers.owed(request, project.upstream.tables.target) == {BOUNDED: "n,id"}
+    DeltaTable(project.upstream.tables.target.path).alter.set_table_properties({BOUNDED: "n,id"})
     assert readers.lacking(request, project.upstream) == ""
     assert readers.readers(request.model_copy(update={"flow": "d"})) == []
 
@@ -458,9 +468,11 @@ def test_another_table_under_the_same_derivation_is_told_from_one_that_was_made_
     right.write([1, 2])
     right.publish()
     write_deltalake(
-        wrong.spec.layout("u").table, pa.table({"id": [7]}), configuration={FEED: "true"}
+        wrong.spec.layout("u").tables.target.path,
+        pa.table({"id": [7]}),
+        configuration={FEED: "true"},
     )
-    log = TableLog(wrong.spec.layout("u").table)
+    log = wrong.spec.layout("u").tables.target
     pointer = published.Published(
         version=0, table_id=log.id, changed_at=None, at=NOW, run_id="r", rows=0, committed_ms=None
     )
@@ -488,7 +500,7 @@ def test_lost_decisions_are_named_with_both_ways_out(tmp_path: Path) -> None:
     project.publish()
     project.pin()
     pinned = next(intake.slices(project.layout, 1)).units[0].row
-    shutil.rmtree(project.layout.intake_of(1))
+    shutil.rmtree(project.layout.tables.intake(1).path)
     intake.create(project.layout, 1, tables.OWN)
     own = {
         name: pinned[name]
@@ -500,7 +512,7 @@ def test_lost_decisions_are_named_with_both_ways_out(tmp_path: Path) -> None:
         project.look()
     assert (
         error.value.code == "source-replaced"
-        and project.layout.late_decisions in error.value.next[0]
+        and project.layout.tables.late_decisions.path in error.value.next[0]
     )
     assert error.value.next[1].startswith("draindown reset p --flow d")
 
@@ -550,7 +562,7 @@ def test_a_copy_whose_table_was_made_anew_is_told_by_its_id(tmp_path: Path) -> N
     project.pin()
     shutil.copytree(tmp_path / "first", tmp_path / "copy")
     copy = Project(tmp_path / "copy")
-    shutil.rmtree(copy.upstream.table)
+    shutil.rmtree(copy.upstream.tables.target.path)
     copy.write([1, 2])
     with pytest.raises(TerminalError) as error:
         copy.look()
@@ -569,11 +581,11 @@ def test_slices_of_another_query_are_void_until_a_batch_of_them_is_in_the_table(
     )
     assert not project.source.is_void(project.layout, 1) and other.source.is_void(other.layout, 1)
     assert other.look().units == 1 and other.look().pinned.slices == 0, "a fill to be pinned"
-    for path in (other.layout.checkpoint(1), other.layout.intake_of(1)):
+    for path in (other.layout.checkpoint(1), other.layout.tables.intake(1).path):
         Path(path).mkdir(parents=True, exist_ok=True)
     resume.forget_void(other.layout, 1, other.source)
     assert (
-        not Path(other.layout.intake_of(1)).exists()
+        not Path(other.layout.tables.intake(1).path).exists()
         and not Path(other.layout.checkpoint(1)).exists()
     )
     (row,) = other.pin()
@@ -582,7 +594,7 @@ def test_slices_of_another_query_are_void_until_a_batch_of_them_is_in_the_table(
     other.derived()
     assert not project.source.is_void(project.layout, 1)
     resume.forget_void(project.layout, 1, project.source)
-    assert Path(project.layout.intake_of(1)).exists()
+    assert Path(project.layout.tables.intake(1).path).exists()
     with pytest.raises(TerminalError) as error:
         project.look()
     assert error.value.code == "derivation-changed"
@@ -630,7 +642,7 @@ def test_a_drain_that_is_killed_while_it_forgets_void_slices_is_followed_by_one_
     assert other.look().units == 1
     resume.forget_void(other.layout, 1, other.source)
     assert (
-        not Path(other.layout.intake_of(1)).exists()
+        not Path(other.layout.tables.intake(1).path).exists()
         and not Path(other.layout.checkpoint(1)).exists()
     )
     assert not Path(other.layout.forgotten(1)).exists()

@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 from draindown.base.errors import TerminalError
 from draindown.flow import orphan_memory
 from draindown.lake import delta
-from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -54,7 +53,9 @@ def remember(
         "_kind": kind,
     }
     app = (app_id(asked.layout, generation, memory, kind), batch)
-    delta.append(asked.layout.memory(memory), pa.Table.from_pylist([row], _SCHEMA), app=app)
+    delta.append(
+        asked.layout.tables.memory(memory).path, pa.Table.from_pylist([row], _SCHEMA), app=app
+    )
 
 
 def made(asked: Request, batch: int, kind: str) -> None:
@@ -62,8 +63,9 @@ def made(asked: Request, batch: int, kind: str) -> None:
     known = CommitProperties(
         app_transactions=[Transaction(app_id(asked.layout, 1, "rows", kind), batch)]
     )
-    write_deltalake(asked.layout.table, TableLog(asked.layout.table).query("select * from t limit 0"), mode="append",
-                    commit_properties=known)  # fmt: skip
+    target = asked.layout.tables.target
+    nothing = target.query("select * from t limit 0")
+    write_deltalake(target.path, nothing, mode="append", commit_properties=known)
 
 
 def recorded(asked: Request, batch: int) -> None:
@@ -82,7 +84,7 @@ def kept(asked: Request, memory: str = "tombstones") -> set[str]:
     orphan_memory.forget(asked.layout, [REPLAY])
     return {
         row["id"]
-        for row in TableLog(asked.layout.memory(memory)).query("select id from t").to_pylist()
+        for row in asked.layout.tables.memory(memory).query("select id from t").to_pylist()
     }
 
 
@@ -106,12 +108,12 @@ def test_a_batch_that_a_reset_left_behind_is_forgotten(tmp_path: Path) -> None:
 
 def test_the_first_batch_of_all_is_forgotten_too(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    shutil.rmtree(asked.layout.table)
-    shutil.rmtree(asked.layout.ledger)
+    shutil.rmtree(asked.layout.tables.target.path)
+    shutil.rmtree(asked.layout.tables.ledger.path)
     shutil.rmtree(asked.layout.checkpoint(1))
     checkpoint(asked, 1, offsets=1, commits=0)
     write_deltalake(
-        asked.layout.table, pa.table({"id": ["x"]}).slice(0, 0)
+        asked.layout.tables.target.path, pa.table({"id": ["x"]}).slice(0, 0)
     )  # made, and nothing merged into it
     remember(asked, 0)
     reset(asked)
@@ -131,7 +133,7 @@ def test_a_replay_that_died_is_forgotten_and_one_that_is_done_is_not(
 
 
 def _restore_copy(asked: Request) -> None:
-    (Path(asked.layout.table) / f"_delta_log/{3:020}.json").unlink()
+    (Path(asked.layout.tables.target.path) / f"_delta_log/{3:020}.json").unlink()
 
 
 def test_a_replay_that_the_ledger_knows_was_done_although_the_table_forgot_it(
@@ -142,15 +144,15 @@ def test_a_replay_that_the_ledger_knows_was_done_although_the_table_forgot_it(
     made(asked, 3, REPLAY)
     recorded(asked, 3)
     _restore_copy(asked)
-    assert TableLog(asked.layout.table).last(app_id(asked.layout, 1, "rows", REPLAY)) is None
+    assert asked.layout.tables.target.last(app_id(asked.layout, 1, "rows", REPLAY)) is None
     assert kept(asked) == {f"1 {REPLAY} 3"}
 
 
 @pytest.mark.parametrize(
     "lose",
     [
-        lambda asked: shutil.rmtree(asked.layout.table),
-        lambda asked: (Path(asked.layout.table) / f"_delta_log/{2:020}.json").unlink(),
+        lambda asked: shutil.rmtree(asked.layout.tables.target.path),
+        lambda asked: (Path(asked.layout.tables.target.path) / f"_delta_log/{2:020}.json").unlink(),
     ],
     ids=["gone", "older"],
 )
@@ -170,9 +172,11 @@ def test_a_table_that_was_made_anew_tells_nothing_of_the_one_before(
     asked = drained(tmp_path)
     remember(asked, 1)
     remember(asked, 2, kind="quarantine")
-    shutil.rmtree(asked.layout.table)
+    shutil.rmtree(asked.layout.tables.target.path)
     reset(asked)
-    shutil.rmtree(asked.layout.ledger if told_by == "checkpoint" else asked.layout.checkpoint(1))
+    shutil.rmtree(
+        asked.layout.tables.ledger.path if told_by == "checkpoint" else asked.layout.checkpoint(1)
+    )
     commit(asked, 0, generation=2, recorded=False)
     checkpoint(asked, 2, offsets=1, commits=1)
     assert kept(asked) == {"1 source 1", "1 quarantine 2"}
@@ -193,7 +197,7 @@ def test_deletes_remembered_without_a_column_of_the_sequence_ask_for_a_rebuild(
     asked = drained(tmp_path)
     held = StructType().add("id", "string").add("n", "integer").add("_changed_at", "timestamp")
     act = partial(
-        refuse_mismatch, asked.layout, asked.flow_spec, TableLog(asked.layout.table), held, held
+        refuse_mismatch, asked.layout, asked.flow_spec, asked.layout.tables.target, held, held
     )
     act()
     remember(asked, 0)
@@ -201,7 +205,7 @@ def test_deletes_remembered_without_a_column_of_the_sequence_ask_for_a_rebuild(
         act()
     assert caught.value.code == "table-mismatch" and "without n" in caught.value.found
     assert any("draindown rebuild p --flow f" in step for step in caught.value.next)
-    shutil.rmtree(asked.layout.tombstones)
+    shutil.rmtree(asked.layout.tables.tombstones.path)
     row = {"id": "a", "n": 1, "_generation": 1, "_batch": 0, "_kind": "source"}
-    delta.append(asked.layout.tombstones, pa.Table.from_pylist([row]))
+    delta.append(asked.layout.tables.tombstones.path, pa.Table.from_pylist([row]))
     act()

@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from draindown.cli import main
 from draindown.lake import torn
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lake.torn import TableDamaged
 from draindown.runs import report, store
@@ -111,17 +111,18 @@ def test_report_and_audit_name_the_ledger_the_file_and_doctor(
     )  # an empty commit reads as one that did nothing
     assert code == 0 and "p/f" in said  # the card is shown still
     assert not reads or all(
-        word in said for word in (asked.layout.ledger, file.name, "draindown", "doctor p")
+        word in said
+        for word in (asked.layout.tables.ledger.path, file.name, "draindown", "doctor p")
     )
     code, said = _typed(tmp_path, capsys, "audit", "p")
     assert code == 78 and said.startswith("table-damaged")
-    assert asked.layout.ledger in said and file.name in said
+    assert asked.layout.tables.ledger.path in said and file.name in said
     assert "doctor" in said or "reset p --flow f" in said
 
 
-def _a_file(layout: FlowLayout, what: str) -> Path:
+def _a_file(layout: FlowHome, what: str) -> Path:
     pattern = "_delta_log/*.json" if what == "commit" else "*.parquet"
-    return sorted(Path(layout.ledger).glob(pattern))[-2 if what == "commit" else 0]
+    return sorted(Path(layout.tables.ledger.path).glob(pattern))[-2 if what == "commit" else 0]
 
 
 def _typed(project: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:

@@ -45,12 +45,12 @@ def spec(tmp_path: Path) -> PipelineSpec:
     (tmp_path / "dags" / "pipelines").mkdir(parents=True)
     (tmp_path / "dags" / "pipelines" / "p.yaml").write_text(yaml.safe_dump(document))
     found = PipelineSpec.model_validate(document)
-    write_deltalake(found.layout("d").table, ROWS)
+    write_deltalake(found.layout("d").tables.target.path, ROWS)
     return found
 
 
 def _certificate(spec: PipelineSpec, flow: str, differing: int) -> Certificate:
-    log = TableLog(spec.layout(flow).table)
+    log = spec.layout(flow).tables.target
     versions: dict[str, Any] = {
         "sources": [Snapshot("t", "i", 3)],
         "table": Snapshot(log.path, log.id, log.version),
@@ -104,7 +104,7 @@ def test_an_audit_names_derived_flows_and_what_the_newest_proof_found(
     code, text = typed("audit", "p", "--flow", "d")
     assert code == 0 and "holds for version 0" in text and "next:" not in text
 
-    write_deltalake(spec.layout("d").table, ROWS, mode="append")
+    write_deltalake(spec.layout("d").tables.target.path, ROWS, mode="append")
     code, text = typed("audit", "p", "--flow", "d")
     assert code == 0 and "not proven since: version 1" in text and "prove p --flow d" in text
 
@@ -130,7 +130,7 @@ def test_doctor_sends_to_a_proof_of_a_derived_table_until_it_holds(
         request = Request(spec=spec, flow="d", step="plan", run_id="r", root=str(tmp_path))
         return [one.next for one in examine(request).symptoms if one.code == "foreign-commits"]
 
-    DeltaTable(spec.layout("d").table).update(updates={"n": "7"}, predicate="k = 'a'")
+    DeltaTable(spec.layout("d").tables.target.path).update(updates={"n": "7"}, predicate="k = 'a'")
     assert foreign() == ["draindown prove p --flow d"]
     monkeypatch.setattr(
         proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 1)

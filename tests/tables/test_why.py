@@ -16,7 +16,6 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.cli import main
-from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.provenance.why import Question, why
 from tests.landed_lake import LandedLake, Told
@@ -203,7 +202,7 @@ def test_a_number_that_a_key_can_t_be_is_not_taken_for_another(
         "n": pa.array([3], pa.int32()),
         "_changed_at": pa.array([NOW], pa.timestamp("us", "UTC")),
     }
-    write_deltalake(lake.spec.layout("g").table, pa.table(held))
+    write_deltalake(lake.spec.layout("g").tables.target.path, pa.table(held))
     said = ask(lake, "g", "--key", text, code=code)
     assert code == 0 or text in said
 
@@ -227,14 +226,17 @@ class _Stamped(Hourly):
         found = [
             {"id": hour, "at": NOW + timedelta(hours=hour), "_changed_at": NOW} for hour in rows
         ]
-        made = None if TableLog(self.upstream.table).exists else {FEED: "true"}
+        made = None if self.upstream.tables.target.exists else {FEED: "true"}
         write_deltalake(
-            self.upstream.table, pa.Table.from_pylist(found), mode="append", configuration=made
+            self.upstream.tables.target.path,
+            pa.Table.from_pylist(found),
+            mode="append",
+            configuration=made,
         )
 
     def derive(self, *hours: int) -> None:
         super().derive(*hours)
-        log = TableLog(self.layout.table)
+        log = self.layout.tables.target
         rows, of_batch = (
             log.query("select * from t"),
             {"userMetadata": log.commits(1)[0].user_metadata},
@@ -245,7 +247,7 @@ class _Stamped(Hourly):
         batch = Transaction(app_id(self.layout, 1, "rows"), self.batches - 1)
         done = CommitProperties(app_transactions=[batch], custom_metadata=of_batch)
         write_deltalake(
-            self.layout.table,
+            self.layout.tables.target.path,
             rows,
             mode="overwrite",
             schema_mode="overwrite",
@@ -274,7 +276,7 @@ def test_source_rows_are_those_of_the_version_that_was_read(tmp_path: Path) -> N
 def test_source_rows_that_vacuum_removed_are_said_to_be_gone(tmp_path: Path) -> None:
     it = _Stamped(tmp_path)
     it.derive(1, 1, 2)
-    it.vacuum(it.upstream.table)
+    it.vacuum(it.upstream.tables.target.path)
     found = it.why(1)
     assert found["state"] == "derived" and found["sources"] == []
     assert any("1 file of table t at version 0" in text for text in found["gone"]), found["gone"]

@@ -13,7 +13,6 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.gate import published
-from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.provenance.why import Question, why
 from draindown.sources.tables.source import Tables
@@ -45,8 +44,8 @@ class Chain(LandedLake):
         first.
         """
         upstream, layout = self.layout, self.spec.layout("d")
-        DeltaTable(upstream.table).alter.set_table_properties({FEED: "true"})
-        log = TableLog(upstream.table)
+        DeltaTable(upstream.tables.target.path).alter.set_table_properties({FEED: "true"})
+        log = upstream.tables.target
         pointer = published.Published(
             version=log.version,
             table_id=log.id,
@@ -63,7 +62,10 @@ class Chain(LandedLake):
         done = CommitProperties(app_transactions=[Transaction(app_id(layout, 1, "rows"), 0)])
         empty = pa.schema([*columns, ("_changed_at", _UTC)]).empty_table()
         write_deltalake(
-            layout.table, empty if rows is None else rows, mode="append", commit_properties=done
+            layout.tables.target.path,
+            empty if rows is None else rows,
+            mode="append",
+            commit_properties=done,
         )
 
     def why(self, **key: str | None) -> dict[str, Any]:
@@ -158,8 +160,8 @@ def test_what_a_verdict_would_need_and_vacuum_took_is_named(tmp_path: Path) -> N
     it.drain([_line("x", 2, op="d"), _line("y", 1, "b")])
     it.derive(*_OF_WINDOW)
     assert it.why(window_start=_HOUR, g="a")["state"] == "deleted"
-    now = set(TableLog(it.layout.table).table.file_uris())
-    for file in Path(it.layout.table).glob("*.parquet"):
+    now = set(it.layout.tables.target.table.file_uris())
+    for file in Path(it.layout.tables.target.path).glob("*.parquet"):
         if not any(uri.endswith(file.name) for uri in now):
             file.unlink()
     found = it.why(window_start=_HOUR, g="a")

@@ -192,8 +192,8 @@ def _world(root: Path, **more: Any) -> tuple[World, PipelineSpec]:
         "_kind": "source",
     }
     for path, some, schema in (
-        (world.layout.table, rows, _TABLE),
-        (world.layout.tombstones, [dead], _DEAD),
+        (world.layout.tables.target.path, rows, _TABLE),
+        (world.layout.tables.tombstones.path, [dead], _DEAD),
     ):
         of_batch = TableLog(path).commits(1)[0].user_metadata
         kept = CommitProperties(custom_metadata={"userMetadata": of_batch})
@@ -238,10 +238,10 @@ def test_offsets_that_the_lake_does_not_keep_are_named(tmp_path: Path) -> None:
     assert found["state"] == "landed" and found["records"] == [] and found["batch"]["number"] == 0
     assert found["gone"][0].startswith("offsets t/0:0-4 are not in the lake")
     assert _why(spec, tmp_path, id="nobody")["state"] == "unknown"
-    DeltaTable(world.layout.raw).delete("position < 100")
+    DeltaTable(world.layout.tables.raw.path).delete("position < 100")
     dropped = _why(spec, tmp_path, id="a")["gone"][0]
     assert "were last dropped at 20" in dropped
-    shutil.rmtree(world.layout.raw)
+    shutil.rmtree(world.layout.tables.raw.path)
     for told in (dropped, _why(spec, tmp_path, id="a")["gone"][0]):
         (key,) = re.findall("`([^`]+)`", told)
         assert key in KafkaSource.model_fields
@@ -253,7 +253,7 @@ def test_what_waits_is_what_the_live_generation_has_not_read(tmp_path: Path) -> 
     world, spec = _world(tmp_path, kept=kept)
     make_live(world.layout, Card(2, 1, AT.isoformat(), "me", ()))
     assert _why(spec, tmp_path, id="c")["state"] == "deleted", "nothing is pinned again yet"
-    write_deltalake(world.layout.raw, _raw("t/0", 6, *records["t/0", 6]), mode="append")
+    write_deltalake(world.layout.tables.raw.path, _raw("t/0", 6, *records["t/0", 6]), mode="append")
     spans = [Span("t", 0, "x", 0, 7), Span("t", 1, "x", 7, 9)]
     pinned = positions.rows(spans, record_bytes=1.0, oldest={}, now=AT, compacted=())
     intake.append(world.layout, 2, positions.OWN, pinned, AT, 1)

@@ -13,7 +13,7 @@ import pytest
 from draindown.base.errors import TerminalError
 from draindown.flow.checkpoint import Checkpoint, Offset, newest_directory
 from draindown.flow.generations import generation, refuse_lost
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 
 
 def offset(version: int, index: int = -1) -> str:
@@ -171,7 +171,7 @@ LAYOUT = {"pipeline": "p", "flow": "f", "table_name": "f"}
 
 
 def test_the_first_generation_needs_no_name(tmp_path: Path) -> None:
-    layout = FlowLayout(str(tmp_path), **LAYOUT)
+    layout = FlowHome(str(tmp_path), **LAYOUT)
     assert (generation(layout), newest_directory(layout)) == (1, 0)
     Path(layout.checkpoint(1)).mkdir(parents=True)
     assert (generation(layout), newest_directory(layout)) == (1, 1)
@@ -181,7 +181,7 @@ def test_the_first_generation_needs_no_name(tmp_path: Path) -> None:
 def test_a_damaged_or_missing_name_of_the_generation_is_refused(
     tmp_path: Path, content: str | None
 ) -> None:
-    layout = FlowLayout(str(tmp_path), **LAYOUT)
+    layout = FlowHome(str(tmp_path), **LAYOUT)
     Path(layout.checkpoint(2)).mkdir(parents=True)
     if content is not None:
         Path(layout.generation).write_text(content)
@@ -192,7 +192,7 @@ def test_a_damaged_or_missing_name_of_the_generation_is_refused(
 
 
 def test_a_lost_checkpoint_is_refused_where_batches_are_known(tmp_path: Path) -> None:
-    layout = FlowLayout(str(tmp_path), **LAYOUT)
+    layout = FlowHome(str(tmp_path), **LAYOUT)
     home = Path(layout.checkpoint(1))
     refuse_lost(layout, 1, None)
     for lose in (

@@ -770,7 +770,7 @@ def _refuse(spec: PipelineSpec) -> None:
         row | {"quarantine_id": "aa1", "raw": "=\x1b[2J"},
         row | {"quarantine_id": "bb2", "reason": "type"},
     ]
-    delta.append(spec.layout("orders").quarantine, pa.Table.from_pylist(rows))
+    delta.append(spec.layout("orders").tables.quarantine.path, pa.Table.from_pylist(rows))
 
 
 def test_quarantine_lists_and_shows_encoded(

@@ -289,9 +289,9 @@ def test_a_landing_flow_stays_one(tmp_path: Path) -> None:
     with pytest.raises(TerminalError) as error:
         spec.flow("hourly")
     assert error.value.code == "derived-flow"
-    assert spec.declared("hourly") is spec.flows["hourly"] and spec.layout("hourly").table.endswith(
-        "/tables/hourly"
-    )
+    assert spec.declared("hourly") is spec.flows["hourly"] and spec.layout(
+        "hourly"
+    ).tables.target.path.endswith("/tables/hourly")
 
 
 def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> None:

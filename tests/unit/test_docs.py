@@ -22,7 +22,7 @@ from draindown.cli.quarantine import HEADER
 from draindown.flow.quarantine import COLUMNS as QUARANTINE
 from draindown.flow.quarantine import RESOLUTIONS
 from draindown.lake.flow_tables import flow_tables
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.ledger.inputs import SCHEMA as INPUTS
 from draindown.ledger.rows import ACCOUNT
 from draindown.ledger.table import SCHEMA as LEDGER
@@ -263,7 +263,7 @@ def test_every_table_of_a_flow_is_documented_as_the_code_treats_it() -> None:
     found = re.findall(
         r"^\| ([a-z ]+) \| `(\S+)` \| (.+) \| (.+) \| (yes|) ?\| (yes|) ?\|$", section, re.MULTILINE
     )
-    listed = flow_tables(FlowLayout("", "<pipeline>", "<flow>", "<table>", has_sinks=True), 1)
+    listed = flow_tables(FlowHome("", "<pipeline>", "<flow>", "<table>", has_sinks=True), 1)
     assert found == [
         (
             one.name,

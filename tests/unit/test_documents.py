@@ -19,8 +19,7 @@ from draindown.base.exits import Exit, exit_for
 from draindown.flow import generations, proven, release_intent, schema_drift
 from draindown.gate import published, waivers
 from draindown.lake import delta, documents
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.lease import holder
 from draindown.lease.shared import Epochs
 from draindown.planning import compaction
@@ -33,11 +32,11 @@ from tests.flowfiles import request
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> FlowLayout:
-    return FlowLayout(str(tmp_path / "lake"), "p", "f", "t")
+def layout(tmp_path: Path) -> FlowHome:
+    return FlowHome(str(tmp_path / "lake"), "p", "f", "t")
 
 
-READERS: dict[str, tuple[Callable[[FlowLayout], str], Callable[[FlowLayout], object]]] = {
+READERS: dict[str, tuple[Callable[[FlowHome], str], Callable[[FlowHome], object]]] = {
     "generation": (lambda at: at.generation, generations.generation),
     "cards": (lambda at: at.generation, generations.cards),
     "damaged generation": (lambda at: at.generation, generations.generation_if_told),
@@ -62,7 +61,7 @@ READERS: dict[str, tuple[Callable[[FlowLayout], str], Callable[[FlowLayout], obj
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_document_of_another_format_is_refused_by_name(layout: FlowLayout, name: str) -> None:
+def test_a_document_of_another_format_is_refused_by_name(layout: FlowHome, name: str) -> None:
     path_of, read = READERS[name]
     path = Path(path_of(layout))
     path.parent.mkdir(parents=True)
@@ -82,7 +81,7 @@ def test_a_document_of_another_format_is_refused_by_name(layout: FlowLayout, nam
         assert path.read_bytes() == before
 
 
-def test_a_document_says_its_format_and_is_read_without_it(layout: FlowLayout) -> None:
+def test_a_document_says_its_format_and_is_read_without_it(layout: FlowHome) -> None:
     documents.write_json(layout.drift, {"seen": []})
     assert json.loads(Path(layout.drift).read_text()) == {"format": 1, "seen": []}
     assert documents.read_json(layout.drift) == {"seen": []}
@@ -91,7 +90,7 @@ def test_a_document_says_its_format_and_is_read_without_it(layout: FlowLayout) -
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "5", '{"seen": []}'])
-def test_what_is_no_document_is_torn_and_of_no_format(layout: FlowLayout, content: str) -> None:
+def test_what_is_no_document_is_torn_and_of_no_format(layout: FlowHome, content: str) -> None:
     Path(layout.waivers).mkdir(parents=True)
     Path(layout.waivers, "0000000001.json").write_text(content)
     with pytest.raises(TerminalError) as caught:
@@ -99,7 +98,7 @@ def test_what_is_no_document_is_torn_and_of_no_format(layout: FlowLayout, conten
     assert caught.value.code == "state-damaged"
 
 
-def test_a_document_is_written_only_where_nobody_was_quicker(layout: FlowLayout) -> None:
+def test_a_document_is_written_only_where_nobody_was_quicker(layout: FlowHome) -> None:
     path = layout.drift
     assert documents.create_json(path, {"n": 1})
     assert not documents.create_json(path, {"n": 2})
@@ -108,7 +107,7 @@ def test_a_document_is_written_only_where_nobody_was_quicker(layout: FlowLayout)
 
 def test_a_reset_does_not_write_over_a_generation_of_another_format(tmp_path: Path) -> None:
     asked = request(tmp_path)
-    delta.create(asked.layout.intake_of(1), pa.schema([("slice", pa.int64())]))
+    delta.create(asked.layout.tables.intake(1).path, pa.schema([("slice", pa.int64())]))
     path = Path(asked.layout.generation)
     path.write_text(json.dumps({"format": 2, "generation": 7}))
     with pytest.raises(TerminalError) as caught:
@@ -133,19 +132,22 @@ def test_a_request_of_another_format_is_refused_by_name_whatever_is_in_it(tmp_pa
         assert caught.value.code == code
 
 
-def test_a_table_of_ours_says_its_format_and_one_of_another_is_refused(layout: FlowLayout) -> None:
-    delta.append(layout.ledger, pa.table({"id": [1]}))
-    assert TableLog(layout.ledger).properties["draindown.format"] == "1"
-    DeltaTable(layout.ledger).alter.set_table_properties(
+def test_a_table_of_ours_says_its_format_and_one_of_another_is_refused(layout: FlowHome) -> None:
+    delta.append(layout.tables.ledger.path, pa.table({"id": [1]}))
+    assert layout.tables.ledger.properties["draindown.format"] == "1"
+    DeltaTable(layout.tables.ledger.path).alter.set_table_properties(
         {"draindown.format": "2"}, raise_if_not_exists=False
     )
     for act in (
-        lambda: TableLog(layout.ledger).version,
-        lambda: TableLog(layout.ledger).query("select 1 from t"),
-        lambda: TableLog(layout.ledger).damage,
-        lambda: delta.append(layout.ledger, pa.table({"id": [2]})),
+        lambda: layout.tables.ledger.version,
+        lambda: layout.tables.ledger.query("select 1 from t"),
+        lambda: layout.tables.ledger.damage,
+        lambda: delta.append(layout.tables.ledger.path, pa.table({"id": [2]})),
     ):
         with pytest.raises(TerminalError) as caught:
             act()
-        assert (caught.value.code, layout.ledger in caught.value.found) == ("format-unknown", True)
-    assert DeltaTable(layout.ledger).version() == 2
+        assert (caught.value.code, layout.tables.ledger.path in caught.value.found) == (
+            "format-unknown",
+            True,
+        )
+    assert DeltaTable(layout.tables.ledger.path).version() == 2

@@ -14,7 +14,7 @@ import yaml
 
 from draindown.flow import schema_drift
 from draindown.flow.schema_drift import Known, Sighting
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.spec.formats import FORMATS
 from draindown.spec.landing import FlowSpec
 
@@ -22,8 +22,8 @@ AT = "2026-01-31T12:00:00+00:00"
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> FlowLayout:
-    return FlowLayout(str(tmp_path), "p", "f", "t")
+def layout(tmp_path: Path) -> FlowHome:
+    return FlowHome(str(tmp_path), "p", "f", "t")
 
 
 def flow(keyed: bool = True, **policy: str) -> FlowSpec:
@@ -41,7 +41,7 @@ def sighting(name: str, kind: Any = "new-field", **more: Any) -> Sighting:
     return Sighting(kind, name, **(known | {"rows": 2, "type": "int"} | more))
 
 
-def test_what_was_seen_is_remembered_once(layout: FlowLayout) -> None:
+def test_what_was_seen_is_remembered_once(layout: FlowHome) -> None:
     assert schema_drift.seen(layout) == []
     schema_drift.remember(layout, [sighting("x"), sighting("a", "missing-column")])
     schema_drift.remember(
@@ -54,7 +54,7 @@ def test_what_was_seen_is_remembered_once(layout: FlowLayout) -> None:
     ]
 
 
-def test_a_torn_memory_is_made_anew(layout: FlowLayout) -> None:
+def test_a_torn_memory_is_made_anew(layout: FlowHome) -> None:
     schema_drift.remember(layout, [sighting("x")])
     Path(layout.drift).write_text('{"seen": [{"kind"')
     assert schema_drift.seen(layout) == []
@@ -62,7 +62,7 @@ def test_a_torn_memory_is_made_anew(layout: FlowLayout) -> None:
     assert [one.name for one in schema_drift.seen(layout)] == ["y"]
 
 
-def test_memory_is_bounded_and_says_so_once(layout: FlowLayout) -> None:
+def test_memory_is_bounded_and_says_so_once(layout: FlowHome) -> None:
     for first in (0, 300, 600, 900):
         schema_drift.remember(layout, [sighting(f"x{i}") for i in range(first, first + 300)])
     seen = schema_drift.seen(layout)
@@ -70,7 +70,7 @@ def test_memory_is_bounded_and_says_so_once(layout: FlowLayout) -> None:
     assert [one.kind for one in seen if not one.name] == ["many-fields"]
 
 
-def test_a_run_tells_what_it_saw_and_what_the_batches_it_repeated_saw(layout: FlowLayout) -> None:
+def test_a_run_tells_what_it_saw_and_what_the_batches_it_repeated_saw(layout: FlowHome) -> None:
     schema_drift.remember(
         layout, [sighting("x", run_id="died"), sighting("y", run_id="mine", batch=1), sighting("z")]
     )
@@ -82,7 +82,7 @@ def test_a_run_tells_what_it_saw_and_what_the_batches_it_repeated_saw(layout: Fl
     assert len(told) == 11 and told[-1].kind == "many-fields" and "21 more" in told[-1].detail
 
 
-def test_a_finding_says_what_to_type(layout: FlowLayout) -> None:
+def test_a_finding_says_what_to_type(layout: FlowHome) -> None:
     schema_drift.remember(layout, [sighting(name) for name in ("x", "A", "_own", "a b")])
     told = {one.subject: one.next for one in schema_drift.findings(layout, flow(), "r")}
     again = f"draindown replay p --flow f --from {AT} --to 9999-01-01T00:00Z --yes"
@@ -110,7 +110,7 @@ _WRITE = re.compile(r"write (\S+): \{type: \.\.\., from: (.*)\}$")
     ],
 )
 def test_what_a_finding_says_to_write_is_a_contract(
-    layout: FlowLayout, field: str, gone: tuple[str, ...], column: str
+    layout: FlowHome, field: str, gone: tuple[str, ...], column: str
 ) -> None:
     spec = flow(keyed=False)
     schema_drift.remember(layout, [sighting(field, with_it=gone, type="int")])
@@ -128,7 +128,7 @@ def test_what_a_finding_says_to_write_is_a_contract(
     [("a.x", None), ("s.x", "s"), ("s.t.x", "t"), ("o.y", "o"), ("s.tt", "s"), ("sx.y", None)],
 )
 def test_a_field_within_another_is_named_in_the_struct_that_holds_it(
-    layout: FlowLayout, field: str, column: str | None
+    layout: FlowHome, field: str, column: str | None
 ) -> None:
     columns = {
         "a": "int",
@@ -148,7 +148,7 @@ def test_a_field_within_another_is_named_in_the_struct_that_holds_it(
         )
 
 
-def test_what_is_no_news_depends_on_the_policy(layout: FlowLayout) -> None:
+def test_what_is_no_news_depends_on_the_policy(layout: FlowHome) -> None:
     schema_drift.remember(
         layout, [sighting("x"), sighting("_own"), sighting("A"), sighting("a", "missing-column")]
     )
@@ -162,7 +162,7 @@ def test_what_is_no_news_depends_on_the_policy(layout: FlowLayout) -> None:
     assert added.fields == {"_own", "A", "gate", "_rescued"}
 
 
-def test_fields_that_got_a_column_are_not_listed_any_more(layout: FlowLayout) -> None:
+def test_fields_that_got_a_column_are_not_listed_any_more(layout: FlowHome) -> None:
     schema_drift.remember(layout, [sighting("x"), sighting("n"), sighting("a", "missing-column")])
     assert [one.name for one in schema_drift.unnamed(layout, flow())] == ["x", "a"]
 
@@ -209,7 +209,7 @@ def test_only_a_json_file_has_columns_of_type_json(text: str, form: str, kind: s
 
 @pytest.mark.parametrize("kind", ["no value yet", "empty text"])
 def test_a_field_without_a_value_is_given_no_type_until_its_first_value_comes(
-    layout: FlowLayout, kind: str
+    layout: FlowHome, kind: str
 ) -> None:
     schema_drift.remember(layout, [sighting("x", type=kind)])
     (told,) = schema_drift.findings(layout, flow(), "r")
@@ -229,13 +229,13 @@ def test_a_field_without_a_value_is_given_no_type_until_its_first_value_comes(
     assert [(one.name, one.batch) for one in schema_drift.seen(layout)] == [("x", 2)]
 
 
-def test_a_null_and_then_an_empty_text_and_then_a_number_is_text(layout: FlowLayout) -> None:
+def test_a_null_and_then_an_empty_text_and_then_a_number_is_text(layout: FlowHome) -> None:
     for kind in ("no value yet", "empty text", "int"):
         schema_drift.remember(layout, [sighting("x", type=kind)])
     assert [one.type for one in schema_drift.seen(layout)] == ["string"]
 
 
-def test_the_type_of_a_field_within_a_struct_is_not_said(layout: FlowLayout) -> None:
+def test_the_type_of_a_field_within_a_struct_is_not_said(layout: FlowHome) -> None:
     columns = {"id": "string not null", "s": "struct<b: int>"}
     spec = FlowSpec.model_validate({"source": {"files": "x", "format": "json"}, "columns": columns})
     schema_drift.remember(layout, [sighting("s.x", type="")])
@@ -284,7 +284,7 @@ def _priced(keyed: bool = True) -> FlowSpec:
     ],
 )
 def test_a_renamed_column_is_read_from_its_new_name(
-    layout: FlowLayout,
+    layout: FlowHome,
     field: str,
     like: str,
     gone: list[str],
@@ -325,14 +325,14 @@ def test_a_renamed_column_is_read_from_its_new_name(
     ],
 )
 def test_rows_that_were_read_without_the_renamed_column_come_back(
-    layout: FlowLayout, gone: str, keyed: bool, command: str
+    layout: FlowHome, gone: str, keyed: bool, command: str
 ) -> None:
     schema_drift.remember(layout, [sighting(f"{gone} new", type="", with_it=(gone,))])
     (told,) = schema_drift.findings(layout, _priced(keyed), "r")
     assert told.next.endswith(command)
 
 
-def test_a_renamed_field_of_a_kafka_value_is_one_of_the_value(layout: FlowLayout) -> None:
+def test_a_renamed_field_of_a_kafka_value_is_one_of_the_value(layout: FlowHome) -> None:
     source = {"kafka": {"topics": ["t"], "bootstrap_servers": "b:1"}, "format": "json"}
     spec = FlowSpec.model_validate({"source": source, "columns": {"price": "int"}})
     schema_drift.remember(layout, [sighting("key", type="int", with_it=("price",))])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.runs import driver_log
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.store import forget_old
@@ -20,7 +20,7 @@ from draindown.runs.store import forget_old
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[DriverLog]:
-    layout = FlowLayout(str(tmp_path / "lake"), "p", "f", "t")
+    layout = FlowHome(str(tmp_path / "lake"), "p", "f", "t")
     with DriverLog.of(layout, "scheduled__2026-01-01T00:00:00+00:00", "drain") as log:
         yield log
 
@@ -28,7 +28,7 @@ def log(tmp_path: Path) -> Iterator[DriverLog]:
 def test_it_lies_with_the_reports_of_its_run_for_its_owner_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        layout = FlowLayout(str(tmp_path / "lake"), "p", "f", "t")
+        layout = FlowHome(str(tmp_path / "lake"), "p", "f", "t")
         with DriverLog.of(layout, "r", "check") as log:
             log.write("one")
     finally:
@@ -94,7 +94,7 @@ def test_a_full_disk_does_not_stop_who_closes_it() -> None:
 
 def test_where_the_lake_takes_no_file_one_elsewhere_does(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("no directory")
-    with DriverLog.of(FlowLayout(str(tmp_path / "lake"), "p", "f", "t"), "r", "drain") as log:
+    with DriverLog.of(FlowHome(str(tmp_path / "lake"), "p", "f", "t"), "r", "drain") as log:
         log.write("one")
     assert not log.path.startswith(str(tmp_path / "lake")) and Path(log.path).read_text() == "one\n"
     assert stat.S_IMODE(Path(log.path).stat().st_mode) == 0o600
@@ -111,7 +111,7 @@ def test_it_goes_with_its_run(log: DriverLog) -> None:
     log.write("x")
     assert (
         forget_old(
-            FlowLayout(str(Path(log.path).parents[5]), "p", "f", "t"), keep=0, age=timedelta(0)
+            FlowHome(str(Path(log.path).parents[5]), "p", "f", "t"), keep=0, age=timedelta(0)
         )
         == 1
     )

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from draindown.lake.commits import FENCE, Commit
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.ledger.foreign import NONE, ForeignCommit, ForeignCommits, after, generation_before
 from draindown.ledger.rows import BatchRow, Swap
 
-LAYOUT = FlowLayout("/lake", "p", "f", "t")
+LAYOUT = FlowHome("/lake", "p", "f", "t")
 OTHERS: list[dict[str, Any]] = [
     {"operation": "DELETE", "metrics": {"numDeletedRows": "145"}},
     {"operation": "DELETE", "metrics": {"num_deleted_rows": 3}},

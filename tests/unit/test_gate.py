@@ -19,8 +19,7 @@ from draindown.cli.gate import _text as shown_by_gate
 from draindown.gate import page as gate_page
 from draindown.gate import published, refusal, waivers
 from draindown.gate import suite as gate_suite
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.ledger.rows import BatchRow
 from draindown.planning import compaction
 from draindown.runs import report
@@ -31,13 +30,11 @@ AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> FlowLayout:
-    return FlowLayout(str(tmp_path), "flights", "flights", "flights")
+def layout(tmp_path: Path) -> FlowHome:
+    return FlowHome(str(tmp_path), "flights", "flights", "flights")
 
 
-def pointer(
-    layout: FlowLayout, version: int, *, table_id: str | None = None
-) -> published.Published:
+def pointer(layout: FlowHome, version: int, *, table_id: str | None = None) -> published.Published:
     state = published.unpublished(layout)
     assert state is not None
     return published.Published(
@@ -50,12 +47,16 @@ def pointer(
     )
 
 
-def write(layout: FlowLayout, *, batch: int | None = None, rows: int = 1) -> None:
+def write(layout: FlowHome, *, batch: int | None = None, rows: int = 1) -> None:
     metadata = BatchRow("p", "f", 1, batch, "r").as_metadata() if batch is not None else None
     properties = CommitProperties(custom_metadata={"userMetadata": metadata}) if metadata else None
     table = pa.table({"day": ["it's \\ 1"] * rows, "n": list(range(rows))})
     write_deltalake(
-        layout.table, table, mode="append", partition_by=["day"], commit_properties=properties
+        layout.tables.target.path,
+        table,
+        mode="append",
+        partition_by=["day"],
+        commit_properties=properties,
     )
 
 
@@ -63,19 +64,19 @@ def failing(name: str = "e", **more: object) -> Expectation:
     return Expectation.model_validate({"name": name, "success": False, "scope": "changed", **more})
 
 
-def test_without_a_table_nothing_is_unpublished(layout: FlowLayout) -> None:
+def test_without_a_table_nothing_is_unpublished(layout: FlowHome) -> None:
     assert published.unpublished(layout) is None
     assert published.carry(layout) is None
 
 
-def test_without_a_pointer_all_rows_are_unpublished(layout: FlowLayout) -> None:
+def test_without_a_pointer_all_rows_are_unpublished(layout: FlowHome) -> None:
     write(layout, batch=0)
     state = published.unpublished(layout)
     assert state is not None
     assert (state.version, state.since, state.pending) == (0, None, True)
 
 
-def test_batches_after_the_pointer_are_pending_from_its_time_on(layout: FlowLayout) -> None:
+def test_batches_after_the_pointer_are_pending_from_its_time_on(layout: FlowHome) -> None:
     write(layout, batch=0)
     published.publish(layout, pointer(layout, 0))
     state = published.unpublished(layout)
@@ -87,7 +88,7 @@ def test_batches_after_the_pointer_are_pending_from_its_time_on(layout: FlowLayo
     assert (state.pending, state.since) == (True, AT)
 
 
-def test_another_commit_of_the_published_number_is_not_published(layout: FlowLayout) -> None:
+def test_another_commit_of_the_published_number_is_not_published(layout: FlowHome) -> None:
     """A table that was put back from a copy counts on from there: its next commit bears a number
     that passed before.
     """
@@ -100,7 +101,7 @@ def test_another_commit_of_the_published_number_is_not_published(layout: FlowLay
     )
     again = published.unpublished(layout)
     assert again is not None and again.published is not None and not again.pending
-    Path(layout.table, "_delta_log", f"{1:020}.json").unlink()
+    Path(layout.tables.target.path, "_delta_log", f"{1:020}.json").unlink()
     for batch in (2, 3):
         write(layout, batch=batch)
         put_back = published.unpublished(layout)
@@ -109,7 +110,7 @@ def test_another_commit_of_the_published_number_is_not_published(layout: FlowLay
 
 
 def test_a_slow_check_does_not_give_way_to_a_pointer_that_names_another_commit(
-    layout: FlowLayout,
+    layout: FlowHome,
 ) -> None:
     for batch in (0, 1):
         write(layout, batch=batch)
@@ -124,7 +125,7 @@ def test_a_slow_check_does_not_give_way_to_a_pointer_that_names_another_commit(
 
 
 def test_a_pointer_that_moves_between_anothers_look_and_its_write_is_seen(
-    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+    layout: FlowHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two checks end at once, on two hosts: no lock of one is seen by the other."""
     for batch in (0, 1, 2):
@@ -132,9 +133,7 @@ def test_a_pointer_that_moves_between_anothers_look_and_its_write_is_seen(
     first, slow, quick = (pointer(layout, version) for version in (0, 1, 2))
     right, looks = published._stays, list[int]()
 
-    def overtaken(
-        where: FlowLayout, newest: published.Published, this: published.Published
-    ) -> bool:
+    def overtaken(where: FlowHome, newest: published.Published, this: published.Published) -> bool:
         looks.append(this.version)
         if looks == [1]:
             assert published.publish(where, quick) == quick
@@ -146,7 +145,7 @@ def test_a_pointer_that_moves_between_anothers_look_and_its_write_is_seen(
     assert looks == [1, 2, 1]
 
 
-def test_commit_by_other_hands_leaves_no_time_to_trust(layout: FlowLayout) -> None:
+def test_commit_by_other_hands_leaves_no_time_to_trust(layout: FlowHome) -> None:
     write(layout, batch=0)
     published.publish(layout, pointer(layout, 0))
     write(layout)
@@ -157,7 +156,7 @@ def test_commit_by_other_hands_leaves_no_time_to_trust(layout: FlowLayout) -> No
 
 @pytest.mark.parametrize(("version", "table_id"), [(0, "another"), (5, None)])
 def test_pointer_of_another_table_does_not_count(
-    layout: FlowLayout, version: int, table_id: str | None
+    layout: FlowHome, version: int, table_id: str | None
 ) -> None:
     write(layout, batch=0)
     published.publish(layout, pointer(layout, version, table_id=table_id))
@@ -166,7 +165,7 @@ def test_pointer_of_another_table_does_not_count(
     assert state.published is None
 
 
-def test_carry_stops_at_a_change(layout: FlowLayout) -> None:
+def test_carry_stops_at_a_change(layout: FlowHome) -> None:
     write(layout, batch=0)
     published.publish(layout, pointer(layout, 0))
     write(layout, batch=1)
@@ -175,7 +174,7 @@ def test_carry_stops_at_a_change(layout: FlowLayout) -> None:
     assert carried.version == 0
 
 
-def test_waiver_holds_until_its_end(layout: FlowLayout) -> None:
+def test_waiver_holds_until_its_end(layout: FlowHome) -> None:
     waivers.waive(
         layout,
         "e",
@@ -198,17 +197,17 @@ def test_waiver_holds_until_its_end(layout: FlowLayout) -> None:
 
 
 def test_a_waiver_until_a_version_is_over_once_another_table_counts_from_0_again(
-    layout: FlowLayout,
+    layout: FlowHome,
 ) -> None:
     write(layout)
     for name, limit in (("versions", 3), ("always", None)):
         waivers.waive(layout, name, by="ada", reason="known", until_version=limit)
-    old = TableLog(layout.table).id
+    old = layout.tables.target.id
     assert waivers.holding(layout, old, 3) == {"versions", "always"}
     assert waivers.holding(layout, old, 4) == {"always"}
-    Path(layout.table).rename(f"{layout.table}-aside")
+    Path(layout.tables.target.path).rename(f"{layout.tables.target.path}-aside")
     write(layout)
-    new = TableLog(layout.table).id
+    new = layout.tables.target.id
     assert waivers.holding(layout, new, 0) == {"always"}
     told = {
         name: waiver.model_dump(mode="json") for name, waiver in waivers.waivers(layout).items()
@@ -223,16 +222,16 @@ def test_a_waiver_until_a_version_is_over_once_another_table_counts_from_0_again
     assert waivers.holding(layout, new, 3) == {"versions", "always"}
 
 
-def test_a_waiver_that_names_no_table_holds_as_before(layout: FlowLayout) -> None:
+def test_a_waiver_that_names_no_table_holds_as_before(layout: FlowHome) -> None:
     """Written by an earlier version, or before there was a table."""
     waivers.waive(layout, "e", by="ada", reason="known", until_version=3)
     write(layout)
     assert waivers.waivers(layout)["e"].table is None
-    assert waivers.holding(layout, TableLog(layout.table).id, 3) == {"e"}
-    assert not waivers.holding(layout, TableLog(layout.table).id, 4)
+    assert waivers.holding(layout, layout.tables.target.id, 3) == {"e"}
+    assert not waivers.holding(layout, layout.tables.target.id, 4)
 
 
-def test_waivers_are_refused_with_a_name(layout: FlowLayout) -> None:
+def test_waivers_are_refused_with_a_name(layout: FlowHome) -> None:
     with pytest.raises(TerminalError) as caught:
         waivers.waive(layout, "e", by="ada", reason=" ")
     assert caught.value.code == "waiver-without-reason"
@@ -279,7 +278,7 @@ def test_names_stay_unique_beside_given_ones_that_look_numbered(
     assert gate_suite.names(suite) == found
 
 
-def test_the_pointer_never_moves_back(layout: FlowLayout) -> None:
+def test_the_pointer_never_moves_back(layout: FlowHome) -> None:
     for batch in range(4):
         write(layout, batch=batch)
     newest, slow = pointer(layout, 3), pointer(layout, 1)
@@ -306,7 +305,7 @@ def _interrupted(patch: pytest.MonkeyPatch, model: type[Any], other: Callable[[]
 
 
 def test_the_pointer_never_moves_back_where_file_locks_do_not_hold(
-    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+    layout: FlowHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for batch in range(4):
         write(layout, batch=batch)
@@ -318,7 +317,7 @@ def test_the_pointer_never_moves_back_where_file_locks_do_not_hold(
 
 
 def test_no_waiver_is_lost_where_file_locks_do_not_hold(
-    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+    layout: FlowHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waivers.waive(layout, "a", by="me", reason="r")
     _interrupted(
@@ -336,7 +335,7 @@ def test_no_waiver_is_lost_where_file_locks_do_not_hold(
 
 @pytest.mark.parametrize(("version", "table_id"), [(9, None), (9, "another")])
 def test_a_pointer_that_names_nothing_gives_way(
-    layout: FlowLayout, version: int, table_id: str | None
+    layout: FlowHome, version: int, table_id: str | None
 ) -> None:
     write(layout, batch=0)
     published.publish(layout, pointer(layout, version, table_id=table_id))
@@ -345,7 +344,7 @@ def test_a_pointer_that_names_nothing_gives_way(
     assert published.published(layout) == found
 
 
-def test_refusal_names_failures_and_survives_pickling(layout: FlowLayout) -> None:
+def test_refusal_names_failures_and_survives_pickling(layout: FlowHome) -> None:
     judged = [failing("it's", judged=9, unexpected=2, sample=["v"]), failing("w", waived=True)]
     error = refusal.refusal(
         layout,
@@ -362,7 +361,7 @@ def test_refusal_names_failures_and_survives_pickling(layout: FlowLayout) -> Non
     assert pickle.loads(pickle.dumps(error)).as_dict() == error.as_dict()
 
 
-def test_refusal_offers_to_withdraw_rows_only_where_that_is_possible(layout: FlowLayout) -> None:
+def test_refusal_offers_to_withdraw_rows_only_where_that_is_possible(layout: FlowHome) -> None:
     whole = failing("whole", judged=9, unexpected=2, scope="table")
     unjudged = failing("unjudged")
     single = failing("it's", judged=9, unexpected=2)
@@ -407,7 +406,7 @@ def test_page_says_the_verdict_first_and_escapes_values(
     assert "https://" not in page
 
 
-def test_few_small_files_are_no_evidence_and_many_are(layout: FlowLayout) -> None:
+def test_few_small_files_are_no_evidence_and_many_are(layout: FlowHome) -> None:
     for batch in range(compaction.SMALL_FILES - 1):
         write(layout, batch=batch)
     assert not compaction.work(layout, Maintenance())
@@ -422,11 +421,11 @@ def test_few_small_files_are_no_evidence_and_many_are(layout: FlowLayout) -> Non
     assert str(found) == "table: 8 small files in 1 partition"
 
 
-def test_no_table_needs_no_work(layout: FlowLayout) -> None:
+def test_no_table_needs_no_work(layout: FlowHome) -> None:
     assert str(compaction.work(layout, Maintenance())) == "nothing to do"
 
 
-def test_old_files_stay_while_the_published_version_needs_them(layout: FlowLayout) -> None:
+def test_old_files_stay_while_the_published_version_needs_them(layout: FlowHome) -> None:
     write(layout, batch=0)
     published.publish(layout, pointer(layout, 0))
     assert compaction.kept_back(layout, 0) == ""
@@ -442,24 +441,26 @@ def test_old_files_stay_while_the_published_version_needs_them(layout: FlowLayou
     assert compaction.kept_back(layout, 10 * 86400, later) == ""
 
 
-def test_a_table_that_keeps_files_for_longer_is_looked_at_all_the_same(layout: FlowLayout) -> None:
+def test_a_table_that_keeps_files_for_longer_is_looked_at_all_the_same(layout: FlowHome) -> None:
     write(layout, batch=0)
-    DeltaTable(layout.table).alter.set_table_properties(
+    DeltaTable(layout.tables.target.path).alter.set_table_properties(
         {compaction.RETENTION: "interval 2592001 seconds"}
     )
-    assert compaction.retention_of(TableLog(layout.table)) == 30 * 86400 + 1
+    assert compaction.retention_of(layout.tables.target) == 30 * 86400 + 1
     assert str(compaction.work(layout, Maintenance())) == "nothing to do"
 
 
-def test_partitions_outside_of_pythons_calendar_are_told_apart(layout: FlowLayout) -> None:
+def test_partitions_outside_of_pythons_calendar_are_told_apart(layout: FlowHome) -> None:
     days = pa.array([-719_529, 2_932_897, None], pa.int32()).cast(pa.date32())
-    write_deltalake(layout.table, pa.table({"day": days, "n": [1, 2, 3]}), partition_by=["day"])
-    found = compaction.partitions(TableLog(layout.table), 1024)
+    write_deltalake(
+        layout.tables.target.path, pa.table({"day": days, "n": [1, 2, 3]}), partition_by=["day"]
+    )
+    found = compaction.partitions(layout.tables.target, 1024)
     assert {one.values[0][1] for one in found} == {b"-719529", b"2932897", None}
     assert str(compaction.work(layout, Maintenance())) == "nothing to do"
 
 
-def test_a_check_of_a_table_that_was_put_aside_moves_no_pointer(layout: FlowLayout) -> None:
+def test_a_check_of_a_table_that_was_put_aside_moves_no_pointer(layout: FlowHome) -> None:
     write(layout, batch=0)
     own = published.publish(layout, pointer(layout, 0))
     assert (
@@ -470,7 +471,7 @@ def test_a_check_of_a_table_that_was_put_aside_moves_no_pointer(layout: FlowLayo
 
 
 def test_each_failed_expectation_and_a_refused_share_get_the_commands_that_decide(
-    layout: FlowLayout,
+    layout: FlowHome,
 ) -> None:
     share = failing("refused_share", scope="input", judged=9, unexpected=2)
     judged = [
@@ -492,7 +493,7 @@ def test_each_failed_expectation_and_a_refused_share_get_the_commands_that_decid
     assert '{"id": "B-1", "amount": null}' in error.found
 
 
-def test_gate_show_does_not_advise_itself(layout: FlowLayout) -> None:
+def test_gate_show_does_not_advise_itself(layout: FlowHome) -> None:
     part = CheckPart(version=3, expectations=[failing("a", judged=9, unexpected=2)])
     error = refusal.refusal(layout, part, keyed=True)
     last = report.unreached(layout, "r", "check", AT, error.as_dict()).model_copy(

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from draindown.base.errors import TerminalError
 from draindown.base.secrets import names_in, redacted, resolved
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.planning import validation
 from draindown.sinks.kafka import client as sink_client
 from draindown.sinks.port import SinkPlace
@@ -300,7 +300,7 @@ def test_no_error_of_a_client_shows_brokers_that_are_a_secret(
         found.append(sender.named(KafkaError(code, text)))
     monkeypatch.setenv(*next(iter(hidden.items())))
     flow = KafkaSource.model_validate({"kafka": cluster, "format": "json"})
-    made = Kafka(flow, FlowLayout(str(tmp_path), "p", "f", "t"), tmp_path, "r")
+    made = Kafka(flow, FlowHome(str(tmp_path), "p", "f", "t"), tmp_path, "r")
     found += [made.read_failed(Failure(kind, text), []) for kind in ("refused", "away")]
     assert len({error.code for error in found}) >= 6
     assert not any("127.0.0." in str(error.as_dict()) for error in found)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from draindown.base.clock import now
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.store import LocalStore
 from draindown.runs import report, request, starts, store
 from draindown.runs.report import StepReport
@@ -21,8 +21,8 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> FlowLayout:
-    return FlowLayout(str(tmp_path), "p", "f", "t")
+def layout(tmp_path: Path) -> FlowHome:
+    return FlowHome(str(tmp_path), "p", "f", "t")
 
 
 class Clock:
@@ -44,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def began(layout: FlowLayout, run_id: str, clock: Clock, step: Step = "drain") -> str:
+def began(layout: FlowHome, run_id: str, clock: Clock, step: Step = "drain") -> str:
     """Leave the report of a step that begins now by the host's clock."""
     start = store.next_start(layout)
     told = report.unreached(layout, run_id, step, clock.at, {"code": run_id})
@@ -62,7 +62,7 @@ def began(layout: FlowLayout, run_id: str, clock: Clock, step: Step = "drain") -
     ],
 )
 def test_the_newest_run_is_that_which_began_last(
-    layout: FlowLayout, clock: Clock, offsets: list[int]
+    layout: FlowHome, clock: Clock, offsets: list[int]
 ) -> None:
     runs = [
         f"{'zyxwv'[at]}-run" for at in range(len(offsets))
@@ -75,7 +75,7 @@ def test_the_newest_run_is_that_which_began_last(
 
 @pytest.mark.parametrize("offset", [-86_400, 0, 1])
 def test_the_newest_start_of_a_step_and_the_order_of_starts_are_those_of_their_beginnings(
-    layout: FlowLayout, clock: Clock, offset: int
+    layout: FlowHome, clock: Clock, offset: int
 ) -> None:
     first = began(layout, "r", clock)
     clock.at = NOON + timedelta(seconds=offset)
@@ -87,7 +87,7 @@ def test_the_newest_start_of_a_step_and_the_order_of_starts_are_those_of_their_b
 
 
 def test_a_start_does_not_look_through_the_reports_of_all_runs(
-    layout: FlowLayout, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    layout: FlowHome, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = began(layout, "a", clock)  # no directory yet, so it lists none
     second = began(layout, "b", clock)  # lists the reports once
@@ -101,7 +101,7 @@ def test_a_start_does_not_look_through_the_reports_of_all_runs(
 
 
 def test_a_torn_note_of_the_newest_start_is_made_again_from_the_reports(
-    layout: FlowLayout, clock: Clock
+    layout: FlowHome, clock: Clock
 ) -> None:
     newest = [began(layout, run, clock) for run in "abc"][-1]
     Path(layout.newest_start).write_text("{")
@@ -109,7 +109,7 @@ def test_a_torn_note_of_the_newest_start_is_made_again_from_the_reports(
     assert newest < store.next_start(layout) < store.next_start(layout)
 
 
-def test_a_start_begins_no_lake(layout: FlowLayout) -> None:
+def test_a_start_begins_no_lake(layout: FlowHome) -> None:
     assert store.next_start(layout)
     assert not Path(layout.home).exists()
 
@@ -122,7 +122,7 @@ def test_a_start_in_the_same_driver_sorts_after_the_one_before(clock: Clock) -> 
 
 
 def test_a_note_or_a_log_of_a_start_counts_as_its_report_does(
-    layout: FlowLayout, clock: Clock
+    layout: FlowHome, clock: Clock
 ) -> None:
     for ending in (".at-work", ".log"):
         path = Path(layout.run_reports("other"), f"drain@{store.next_start(layout)}{ending}")
@@ -134,7 +134,7 @@ def test_a_note_or_a_log_of_a_start_counts_as_its_report_does(
 
 
 def test_reports_of_before_starts_had_ids_come_by_their_time(
-    layout: FlowLayout, clock: Clock
+    layout: FlowHome, clock: Clock
 ) -> None:
     for run, at in (("b", NOON - timedelta(days=2)), ("a", NOON - timedelta(days=1))):
         path = Path(store.write(layout, StepReport.model_validate({**_facts(run), "start": ""})))
@@ -149,7 +149,7 @@ def _facts(run: str) -> dict[str, object]:
 
 
 def test_a_start_that_is_ahead_of_the_clock_is_forgotten_by_when_it_was_written(
-    layout: FlowLayout, clock: Clock
+    layout: FlowHome, clock: Clock
 ) -> None:
     clock.at = now() + timedelta(days=365)
     for run in ("a", "b"):

@@ -16,7 +16,7 @@ from draindown.base.formatting import percent
 from draindown.flow.hints import hint
 from draindown.flow.refused_share import LEAST, Window, windows, worst
 from draindown.gate import published, refusal, suite
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.ledger.rows import BatchRow, refused_share
 from draindown.runs.card import card, verdict
 from draindown.runs.report import Expectation
@@ -358,7 +358,7 @@ def test_a_failed_share_names_the_way_on() -> None:
     )
     part = checked(share, published=None).check
     assert part is not None
-    error = refusal.refusal(FlowLayout("lake", "p", "f", "f"), part, keyed=True)
+    error = refusal.refusal(FlowHome("lake", "p", "f", "f"), part, keyed=True)
     assert error.next == (
         "draindown quarantine list p --flow f",
         "draindown quarantine replay p --flow f --yes   # once the contract or a rule is corrected: lets them in",

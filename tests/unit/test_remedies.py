@@ -9,19 +9,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.spark.derived.batch import DeriveBatch, TableSlice, Versions
 from draindown.spark.derived.remedies import not_computed, once_corrected
 from draindown.spark.targets.delta_target import TableWriter
 from draindown.spec.derived import DerivedFlow
 
-LAYOUT = FlowLayout("/lake", pipeline="p", flow="d", table_name="d")
+LAYOUT = FlowHome("/lake", pipeline="p", flow="d", table_name="d")
 FLOW = DerivedFlow.model_validate(
     {"source": {"table": "t"}, "per": {"keys": ["k"], "sql": "select k from t"}}
 )
 
 
-def _batch(number: int, kind: str = "source", layout: FlowLayout = LAYOUT) -> DeriveBatch:
+def _batch(number: int, kind: str = "source", layout: FlowHome = LAYOUT) -> DeriveBatch:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     writer = TableWriter(layout, FLOW, 1, number, kind)
     piece = TableSlice(1, [Versions("/lake/tables/t", None, 5)])

@@ -95,7 +95,7 @@ def test_an_error_that_was_foreseen_leaves_no_log(asked: Request) -> None:
 
 def test_a_lake_that_takes_nothing_is_named_and_a_retry_is_not_advised(asked: Request) -> None:
     told, code = attempt(
-        asked, fails(OSError(errno.EROFS, "Read-only file system", asked.layout.table))
+        asked, fails(OSError(errno.EROFS, "Read-only file system", asked.layout.tables.target.path))
     )
     assert (code, code_of(told)) == (Exit.NEEDS_PERSON, "lake-not-writable")
     assert "Traceback" in Path(asked.layout.log(asked.run_id, asked.step, asked.start)).read_text()
@@ -104,8 +104,8 @@ def test_a_lake_that_takes_nothing_is_named_and_a_retry_is_not_advised(asked: Re
 def test_a_torn_file_that_spark_stumbled_over_is_named_and_a_retry_is_not_advised(
     asked: Request,
 ) -> None:
-    write_deltalake(asked.layout.table, pa.table({"n": [1]}))
-    (file,) = Path(asked.layout.table).glob("*.parquet")
+    write_deltalake(asked.layout.tables.target.path, pa.table({"n": [1]}))
+    (file,) = Path(asked.layout.tables.target.path).glob("*.parquet")
     boom = RuntimeError(
         f"[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:{file}. SQLSTATE: KD001"
     )

@@ -31,7 +31,7 @@ from draindown.cli.output import Output, as_csv
 from draindown.doctor.model import Health, Symptom
 from draindown.gate import page as gate_page
 from draindown.gate import suite, waivers
-from draindown.lake.layout import FlowLayout, safe_name
+from draindown.lake.home import FlowHome, safe_name
 from draindown.launch.settings import settings
 from draindown.pages import FlowView, RunView
 from draindown.recovery.opening import lease_of
@@ -78,8 +78,8 @@ flows:
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> FlowLayout:
-    return FlowLayout(str(tmp_path / "lake"), "p", "f", "f")
+def layout(tmp_path: Path) -> FlowHome:
+    return FlowHome(str(tmp_path / "lake"), "p", "f", "f")
 
 
 @pytest.fixture
@@ -277,7 +277,7 @@ def test_a_command_that_an_error_prints_means_the_same_to_bash(word: str) -> Non
         "…/x" * 200,
     ],
 )
-def test_s3_no_run_id_leads_out_of_its_directory(layout: FlowLayout, run_id: str) -> None:
+def test_s3_no_run_id_leads_out_of_its_directory(layout: FlowHome, run_id: str) -> None:
     for path, home in (
         (layout.report(run_id, "drain"), f"{layout.home}/reports"),
         (layout.report("r", "drain", run_id), f"{layout.home}/reports"),
@@ -291,7 +291,7 @@ def test_s3_no_run_id_leads_out_of_its_directory(layout: FlowLayout, run_id: str
 def test_s3_a_report_outside_the_reports_is_not_shown(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    layout = FlowLayout(str(project / "lake"), "p", "f", "f")
+    layout = FlowHome(str(project / "lake"), "p", "f", "f")
     store.write(layout, reports("planted")[1])
     outside = Path(layout.home, "drain.json")
     outside.write_text(Path(layout.report("r", "drain")).read_text())
@@ -487,7 +487,7 @@ def test_s7_the_search_finds_what_it_looks_for(text: str) -> None:
 
 @pytest.mark.parametrize("umask", [0o022, 0o000])
 def test_s14_what_a_flow_keeps_is_for_its_owner_whatever_the_umask(
-    layout: FlowLayout, umask: int
+    layout: FlowHome, umask: int
 ) -> None:
     before = os.umask(umask)
     try:

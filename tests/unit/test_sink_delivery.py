@@ -18,7 +18,7 @@ from draindown.flow import sink_identity, sink_state
 from draindown.flow.sink_delivery import deliver
 from draindown.flow.sink_state import Holds, SinkState
 from draindown.lake.documents import make_home
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.recovery import sink_bases
 from draindown.sinks import refusals
 from draindown.sinks.port import SinkBatch, SinkColumn, SinkPlace
@@ -80,8 +80,8 @@ class MemorySink:
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> FlowLayout:
-    found = FlowLayout(str(tmp_path), "p", "f", "f")
+def layout(tmp_path: Path) -> FlowHome:
+    found = FlowHome(str(tmp_path), "p", "f", "f")
     make_home(found)
     return found
 
@@ -98,14 +98,14 @@ def _batch(
 
 
 def _deliver(
-    layout: FlowLayout, sink: Any, number: int, rows: Mapping[Any, Any], **more: Any
+    layout: FlowHome, sink: Any, number: int, rows: Mapping[Any, Any], **more: Any
 ) -> None:
     deliver(layout, sink, _batch(number, rows, **more), (), lambda: list(rows.items()), PRINT)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("records", [True, False])
 @pytest.mark.parametrize("dies", ["before", "after"])
-def test_a_retry_sends_the_same_rows_or_none(layout: FlowLayout, records: bool, dies: str) -> None:
+def test_a_retry_sends_the_same_rows_or_none(layout: FlowHome, records: bool, dies: str) -> None:
     sink = MemorySink(records=records, dies=dies)
     with pytest.raises(Crash):
         _deliver(layout, sink, 0, {1: "a"})
@@ -121,7 +121,7 @@ def test_a_retry_sends_the_same_rows_or_none(layout: FlowLayout, records: bool, 
 @pytest.mark.parametrize("dies", ["", "before", "after"])
 @pytest.mark.parametrize("records", [True, False])
 def test_other_rows_of_a_batch_that_may_be_there_are_refused(
-    layout: FlowLayout, records: bool, dies: str
+    layout: FlowHome, records: bool, dies: str
 ) -> None:
     sink = MemorySink(records=records)
     _deliver(layout, sink, 0, {1: "a"})
@@ -144,7 +144,7 @@ def test_other_rows_of_a_batch_that_may_be_there_are_refused(
 
 @pytest.mark.parametrize("dies", ["before", "after"])
 def test_a_batch_that_was_begun_without_a_record_is_not_sent_with_one(
-    layout: FlowLayout, dies: str
+    layout: FlowHome, dies: str
 ) -> None:
     """The sink is recording, is not while a driver dies, and is again: it says that it lacks what
     it may have.
@@ -171,7 +171,7 @@ def test_a_batch_that_was_begun_without_a_record_is_not_sent_with_one(
     assert known is not None and known.recorded
 
 
-def test_a_batch_that_was_begun_with_a_record_goes_on_without_one(layout: FlowLayout) -> None:
+def test_a_batch_that_was_begun_with_a_record_goes_on_without_one(layout: FlowHome) -> None:
     sink = MemorySink(dies="after")
     with pytest.raises(Crash):
         _deliver(layout, sink, 0, {1: "a"})
@@ -181,7 +181,7 @@ def test_a_batch_that_was_begun_with_a_record_goes_on_without_one(layout: FlowLa
     assert known is not None and (known.sent, known.recorded, sink.sends) == (True, False, 2)
 
 
-def test_a_batch_without_rows_is_not_sent(layout: FlowLayout) -> None:
+def test_a_batch_without_rows_is_not_sent(layout: FlowHome) -> None:
     sink = MemorySink()
     _deliver(layout, sink, 0, {})
     assert sink.sends == 0
@@ -191,7 +191,7 @@ def test_a_batch_without_rows_is_not_sent(layout: FlowLayout) -> None:
 @pytest.mark.parametrize("rows", [{2: "b"}, {}])
 @pytest.mark.parametrize("stale", ["", sink_state.SWAPPED])
 def test_a_batch_by_an_edited_spec_leaves_the_sink_stale_once_the_edit_is_undone(
-    layout: FlowLayout, rows: dict[int, str], stale: str
+    layout: FlowHome, rows: dict[int, str], stale: str
 ) -> None:
     _deliver(layout, MemorySink(), 0, {1: "a"})
     replace(SinkState.read(layout, "s"), stale=stale).write(layout, "s")
@@ -214,7 +214,7 @@ STEPS = ("counted-s", "noted-s", "portion-s", "taken-s")
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("records", [True, False])
 def test_a_driver_that_thaws_after_another_one_took_over_overwrites_nothing(
-    layout: FlowLayout, step: str, records: bool
+    layout: FlowHome, step: str, records: bool
 ) -> None:
     sink, steps = MemorySink(records=records), list[str]()
 
@@ -233,7 +233,7 @@ def test_a_driver_that_thaws_after_another_one_took_over_overwrites_nothing(
     assert steps == [*STEPS[: STEPS.index(step) + 1]], "nothing was done after the lease was lost"
 
 
-def test_what_the_system_refuses_is_given_up_as_a_row_or_as_a_batch(layout: FlowLayout) -> None:
+def test_what_the_system_refuses_is_given_up_as_a_row_or_as_a_batch(layout: FlowHome) -> None:
     sink = MemorySink(refuses=True)
     with pytest.raises(TerminalError):
         _deliver(layout, sink, 3, {1: "a", 2: "b"})
@@ -255,7 +255,7 @@ def test_what_the_system_refuses_is_given_up_as_a_row_or_as_a_batch(layout: Flow
     assert sink.table == {}
 
 
-def test_a_fill_may_go_on_without_a_row(layout: FlowLayout) -> None:
+def test_a_fill_may_go_on_without_a_row(layout: FlowHome) -> None:
     assert sink_state.skip_row(layout, "s", {"id": "1"}, by="me", reason="bad") is None
     SinkState(fill=sink_state.Fill(7, 1, 2, "print")).write(layout, "s")
     found = sink_state.skip_row(layout, "s", {"id": "1"}, by="me", reason="bad")
@@ -267,7 +267,7 @@ def test_a_fill_may_go_on_without_a_row(layout: FlowLayout) -> None:
 
 
 def test_a_batch_that_was_refused_and_given_up_is_passed_over_with_other_rows_too(
-    layout: FlowLayout,
+    layout: FlowHome,
 ) -> None:
     """What the error advises is done first: fewer columns are sent, so the rows are others."""
     for records in (True, False):
@@ -284,7 +284,7 @@ def test_a_batch_that_was_refused_and_given_up_is_passed_over_with_other_rows_to
         Path(layout.sink("s")).unlink()
 
 
-def test_the_ways_on_from_a_refusal_are_those_of_a_fill(layout: FlowLayout) -> None:
+def test_the_ways_on_from_a_refusal_are_those_of_a_fill(layout: FlowHome) -> None:
     known = refusals.refused(PLACE, tried="send", found="no", changed="nothing", key='{"id": 1}')
     with (
         pytest.raises(TerminalError) as raised,
@@ -317,7 +317,7 @@ def test_a_key_has_the_text_of_each_value() -> None:
     assert found == {"k": "1"}
 
 
-def test_an_older_batch_than_the_one_sent_is_refused(layout: FlowLayout) -> None:
+def test_an_older_batch_than_the_one_sent_is_refused(layout: FlowHome) -> None:
     sink = MemorySink()
     _deliver(layout, sink, 5, {1: "a"})
     with pytest.raises(TerminalError, match="batch 5"):
@@ -325,7 +325,7 @@ def test_an_older_batch_than_the_one_sent_is_refused(layout: FlowLayout) -> None
 
 
 def test_10000_histories_of_batches_crashes_retries_and_replays_end_as_the_batches_say(
-    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+    layout: FlowHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents: dict[str, SinkState] = {}
     monkeypatch.setattr(
@@ -355,7 +355,7 @@ def test_10000_histories_of_batches_crashes_retries_and_replays_end_as_the_batch
 
 
 def test_1000_lakes_that_were_restored_send_all_that_they_do_then(
-    layout: FlowLayout, documents: dict[str, SinkState]
+    layout: FlowHome, documents: dict[str, SinkState]
 ) -> None:
     """From a copy of the documents, of any age or none. The sink is as it was; its rows of keys
     apart are left over.
@@ -394,7 +394,7 @@ def test_only_so_many_writers_are_remembered() -> None:
     assert writers == [f"replay:{at}" for at in range(8, 40)]
 
 
-def test_epochs_only_grow_and_two_drivers_never_share_one(layout: FlowLayout) -> None:
+def test_epochs_only_grow_and_two_drivers_never_share_one(layout: FlowHome) -> None:
     epochs = [sink_identity.next_epoch(layout, lambda: None) for _ in range(12)]
     assert epochs == sorted(set(epochs))
     between: list[int] = []
@@ -407,7 +407,7 @@ def test_epochs_only_grow_and_two_drivers_never_share_one(layout: FlowLayout) ->
     assert sink_identity.next_epoch(layout, taken_meanwhile) > between[0] > epochs[-1]
 
 
-def test_a_sink_that_batches_went_by_is_stale_once_it_is_back(layout: FlowLayout) -> None:
+def test_a_sink_that_batches_went_by_is_stale_once_it_is_back(layout: FlowHome) -> None:
     _deliver(layout, MemorySink(), 0, {1: "a"})
     sink_bases.leave_out(layout, {"s"})
     assert SinkState.read(layout, "s").why_stale("print") == ""
@@ -430,7 +430,7 @@ def documents(monkeypatch: pytest.MonkeyPatch) -> dict[str, SinkState]:
 
 
 def test_a_swap_makes_every_sink_stale_and_an_earlier_reason_stays(
-    layout: FlowLayout, documents: dict[str, SinkState]
+    layout: FlowHome, documents: dict[str, SinkState]
 ) -> None:
     _deliver(layout, MemorySink(), 0, {1: "a"})
     sent = documents["s"].sendings
@@ -473,7 +473,7 @@ def _lost(
 
 
 def test_3000_histories_of_batches_rebuilds_and_fills_end_as_the_table(
-    layout: FlowLayout, documents: dict[str, SinkState]
+    layout: FlowHome, documents: dict[str, SinkState]
 ) -> None:
     """A topic, which can't delete by absence. Batches may go by it, fills may die anywhere and
     begin again.

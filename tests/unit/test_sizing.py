@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources import batch_size
 from draindown.sources.batch_size import Bound, Load, bound_for
 from draindown.spec.sources import FilesSource
@@ -34,8 +34,8 @@ def load(raw: int = 200 * MB, **more: Any) -> Load:
     return Load(raw, **(usual | more))
 
 
-def layout(root: Path) -> FlowLayout:
-    return FlowLayout(str(root), "p", "f", "f")
+def layout(root: Path) -> FlowHome:
+    return FlowHome(str(root), "p", "f", "f")
 
 
 weights = st.builds(

@@ -721,8 +721,8 @@ def test_flows_know_their_table_and_paths() -> None:
     spec = pipeline(flows={"f": FLOW, "g": {**FLOW, "target": {"table": "t"}}}, lake="/data/lake/")
     assert [spec.flows[name].table_name(name) for name in spec.flows] == ["f", "t"]
     assert [one.target.kind.name for one in spec.flows.values()] == ["upsert", "append"]
-    assert spec.layout("g").table == "/data/lake/tables/t"
-    assert spec.layout("g").quarantine == "/data/lake/quarantine/g"
+    assert spec.layout("g").tables.target.path == "/data/lake/tables/t"
+    assert spec.layout("g").tables.quarantine.path == "/data/lake/quarantine/g"
     with pytest.raises(TerminalError) as caught:
         spec.layout("ff")
     assert caught.value.code == "unknown-flow"

@@ -15,7 +15,7 @@ import pytest
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit, exit_for
 from draindown.lake import storage
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 
 
 class _Java(Exception):
@@ -44,18 +44,18 @@ DENIED = (
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> FlowLayout:
+def layout(tmp_path: Path) -> FlowHome:
     (tmp_path / "lake/tables/t/_delta_log").mkdir(parents=True)
-    return FlowLayout(str(tmp_path / "lake"), "p", "f", "t")
+    return FlowHome(str(tmp_path / "lake"), "p", "f", "t")
 
 
-def refusal(error: Exception, layout: FlowLayout | None) -> TerminalError | None:
+def refusal(error: Exception, layout: FlowHome | None) -> TerminalError | None:
     return storage.refusal(error, layout, tried="drain", changed="whole batches only")
 
 
 @pytest.mark.parametrize("error", FULL, ids=str)
 def test_a_full_disk_is_named_though_there_is_room_by_now(
-    error: Exception, layout: FlowLayout
+    error: Exception, layout: FlowHome
 ) -> None:
     told = refusal(error, layout)
     assert told is not None and (told.code, exit_for(told)) == ("disk-full", Exit.NEEDS_PERSON)
@@ -73,7 +73,7 @@ def test_no_disk_is_blamed_where_none_is_known(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", READ_ONLY, ids=str)
-def test_a_file_system_that_is_read_only_is_named(error: Exception, layout: FlowLayout) -> None:
+def test_a_file_system_that_is_read_only_is_named(error: Exception, layout: FlowHome) -> None:
     told = refusal(error, layout)
     assert told is not None and (told.code, exit_for(told)) == (
         "lake-not-writable",
@@ -83,7 +83,7 @@ def test_a_file_system_that_is_read_only_is_named(error: Exception, layout: Flow
 
 @pytest.mark.parametrize("error", DENIED, ids=str)
 def test_what_is_denied_elsewhere_is_not_said_of_the_lake(
-    error: Exception, layout: FlowLayout
+    error: Exception, layout: FlowHome
 ) -> None:
     told = refusal(error, layout)
     assert told is not None and told.code == "permission-denied"
@@ -99,17 +99,17 @@ def deny(monkeypatch: pytest.MonkeyPatch, directory: str) -> None:
     "error", [*DENIED, _Java(JAVA.format("Mkdirs failed to create /lake/x"))], ids=str
 )
 def test_the_directory_that_takes_no_file_is_named(
-    error: Exception, layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+    error: Exception, layout: FlowHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deny(monkeypatch, f"{layout.table}/_delta_log")
+    deny(monkeypatch, f"{layout.tables.target.path}/_delta_log")
     told = refusal(error, layout)
     assert told is not None and told.code == "lake-not-writable"
-    assert f"{layout.table}/_delta_log is not writable" in told.found
-    assert told.next[0] == f"ls -ld {layout.table}/_delta_log"
+    assert f"{layout.tables.target.path}/_delta_log is not writable" in told.found
+    assert told.next[0] == f"ls -ld {layout.tables.target.path}/_delta_log"
 
 
 def test_words_of_another_language_are_made_up_for_by_looking(
-    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+    layout: FlowHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     foreign = _Java(JAVA.format("Kein Speicherplatz mehr auf dem Gerät verfügbar"))
     assert refusal(foreign, layout) is None
@@ -124,7 +124,7 @@ class _Flags(NamedTuple):
 
 
 def test_a_lake_that_is_mounted_read_only_is_named_with_the_way_to_look(
-    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+    layout: FlowHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: _Flags())
     told = refusal(READ_ONLY[1], layout)
@@ -134,7 +134,7 @@ def test_a_lake_that_is_mounted_read_only_is_named_with_the_way_to_look(
     assert told.next[0] == f"findmnt --target {layout.lake}"
 
 
-def test_a_cause_counts_and_so_does_what_tidying_up_hid(layout: FlowLayout) -> None:
+def test_a_cause_counts_and_so_does_what_tidying_up_hid(layout: FlowHome) -> None:
     try:
         try:
             raise FULL[2]
@@ -148,7 +148,7 @@ def test_a_cause_counts_and_so_does_what_tidying_up_hid(layout: FlowLayout) -> N
 @pytest.mark.parametrize(
     "error", [ValueError("x"), _Java(JAVA.format("broken pipe")), ConnectionRefusedError()]
 )
-def test_other_errors_are_left_as_they_are(error: Exception, layout: FlowLayout) -> None:
+def test_other_errors_are_left_as_they_are(error: Exception, layout: FlowHome) -> None:
     assert refusal(error, layout) is None
 
 
@@ -160,7 +160,7 @@ def test_without_a_flow_the_error_itself_is_all_there_is(error: Exception, code:
     assert told is not None and told.code == code
 
 
-def test_a_block_raises_the_named_error_and_others_as_they_are(layout: FlowLayout) -> None:
+def test_a_block_raises_the_named_error_and_others_as_they_are(layout: FlowHome) -> None:
     with pytest.raises(TerminalError) as caught, storage.named(layout, tried="plan"):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert caught.value.code == "disk-full" and isinstance(caught.value.__cause__, OSError)
@@ -178,7 +178,7 @@ NO_DIRECTORY = (
 @pytest.mark.parametrize("error", NO_DIRECTORY, ids=str)
 def test_a_lake_that_is_a_file_is_named(error: Exception, tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("")
-    told = refusal(error, FlowLayout(str(tmp_path / "lake"), "p", "f", "t"))
+    told = refusal(error, FlowHome(str(tmp_path / "lake"), "p", "f", "t"))
     assert told is not None and (told.code, exit_for(told)) == (
         "not-a-directory",
         Exit.NEEDS_PERSON,
@@ -198,7 +198,7 @@ def test_what_looks_at_a_lake_refuses_a_file_in_its_place(below: str, tmp_path: 
 
 
 def test_a_file_system_without_a_size_is_not_called_full(
-    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+    layout: FlowHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = shutil.disk_usage(layout.lake)._replace(total=0, used=0, free=0)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: nothing)
@@ -211,7 +211,7 @@ def test_a_file_system_without_a_size_is_not_called_full(
 
 
 def test_what_an_error_tells_comes_before_what_the_directories_show(
-    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+    layout: FlowHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(layout.lake)._replace(free=0)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -220,7 +220,7 @@ def test_what_an_error_tells_comes_before_what_the_directories_show(
 
 
 def test_an_unwritable_lake_is_found_without_writing(
-    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+    layout: FlowHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert storage.unwritable(layout) is None
     deny(monkeypatch, layout.lake)
@@ -232,7 +232,7 @@ def test_an_unwritable_lake_is_found_without_writing(
     )
 
 
-def test_a_directory_of_the_flow_that_is_a_file_is_found(layout: FlowLayout) -> None:
+def test_a_directory_of_the_flow_that_is_a_file_is_found(layout: FlowHome) -> None:
     (Path(layout.lake) / "_draindown").write_text("")
     told = storage.unwritable(layout)
     assert told is not None and told.code == "not-a-directory"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from draindown.base.clock import now
 from draindown.base.exits import Exit
 from draindown.lake.documents import create_json, read_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.runs import store
 from draindown.runs.report import PlanPart, StepReport
 from draindown.runs.request import STEPS, Request, Step
@@ -63,7 +63,7 @@ def take(request: Request, drained: Mapping[str, Any] | None) -> StepReport | No
     return None
 
 
-def unannounced(layout: FlowLayout) -> Published | None:
+def unannounced(layout: FlowHome) -> Published | None:
     """Return the published version if a check of a task published it and no task announced it; None
     otherwise.
 
@@ -99,20 +99,19 @@ def announce(request: Request, run_id: str, start: str) -> bool:
     return True
 
 
-def _is_outdated(layout: FlowLayout, failed: StepReport) -> bool:
+def _is_outdated(layout: FlowHome, failed: StepReport) -> bool:
     """Return whether rows, waivers or decisions about refused rows changed since the gate failed:
     it may pass now.
     """
     from draindown.gate.waivers import waivers
-    from draindown.lake.table_log import log_of
 
     if any(waiver.at > failed.finished_at for waiver in waivers(layout).values()):
         return True
-    decisions = log_of(layout, layout.resolutions)
+    decisions = layout.tables.resolutions
     decided = decisions.rows('select max("at") as newest from t') if decisions.exists else []
     if any(row["newest"] is not None and row["newest"] > failed.finished_at for row in decided):
         return True
-    table = log_of(layout, layout.table)
+    table = layout.tables.target
     return failed.check is not None and table.exists and table.version != failed.check.version
 
 

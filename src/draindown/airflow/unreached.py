@@ -12,7 +12,7 @@ from typing import Any
 
 from draindown.airflow.requests import project_root, refuse_in_bundle
 from draindown.base.errors import DraindownError
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.presence import Lake
 from draindown.runs import report, store
 from draindown.runs.request import Step
@@ -20,7 +20,7 @@ from draindown.spec.project import relative_lake
 
 
 def leave(
-    layouts: Iterable[FlowLayout],
+    layouts: Iterable[FlowHome],
     step: Step,
     context: Mapping[str, Any],
     error: Mapping[str, Any],
@@ -36,7 +36,7 @@ def leave(
             store.write(layout, told.model_copy(update={"start": store.next_start(layout)}))
 
 
-def layouts(lake: str, pipeline: str, flows: Iterable[str], dag_file: str) -> list[FlowLayout]:
+def layouts(lake: str, pipeline: str, flows: Iterable[str], dag_file: str) -> list[FlowHome]:
     """Return the layouts of the named flows, and of those of the pipeline that ran before; none
     without a lake, or if it is not where it was.
 
@@ -60,4 +60,4 @@ def layouts(lake: str, pipeline: str, flows: Iterable[str], dag_file: str) -> li
                 if entry.is_dir()
             ),
         }
-    return [FlowLayout(str(home), pipeline, flow, flow) for flow in sorted(flows)]
+    return [FlowHome(str(home), pipeline, flow, flow) for flow in sorted(flows)]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from draindown.audit.model import Residue
 from draindown.gate.acceptance import Acceptance
 from draindown.lake.commits import Commit
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow, Place, from_commit
 from draindown.spec.landing import FlowSpec
@@ -46,7 +46,7 @@ class AuditContext:
     """
 
     flow: FlowSpec
-    layout: FlowLayout
+    layout: FlowHome
     root: Path
     progress: Progress
     batches: list[BatchRow] = field(default_factory=list)

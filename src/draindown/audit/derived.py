@@ -9,7 +9,6 @@ from typing import Any
 
 from draindown.flow import proven
 from draindown.flow.proven import Proven
-from draindown.lake.table_log import log_of
 from draindown.spec.models import PipelineSpec
 
 
@@ -76,7 +75,7 @@ class Unaudited:
 def unaudited(spec: PipelineSpec, flow: str) -> Unaudited:
     """Return what is known of a derived flow's table. Raises TerminalError `state-damaged`."""
     layout = spec.layout(flow)
-    table, last = log_of(layout, layout.table), proven.newest(layout)
+    table, last = layout.tables.target, proven.newest(layout)
     of_table = last is not None and table.exists and table.id == last.table_id
     return Unaudited(
         spec.pipeline, flow, table.version if table.exists else None, last if of_table else None

@@ -14,7 +14,6 @@ from draindown.audit.rebuilds import swaps
 from draindown.base.formatting import count
 from draindown.flow import generations, integrity
 from draindown.lake.commits import Commit, standing_restores
-from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow, Place
 from draindown.sources import intake
 
@@ -24,7 +23,9 @@ def generations_of(context: AuditContext) -> None:
     generation accepted.
     """
     live = generations.generation(context.layout)
-    context.inputs_since = integrity.put_aside_last(context.layout, context.layout.inputs)
+    context.inputs_since = integrity.put_aside_last(
+        context.layout, context.layout.tables.inputs.path
+    )
     if context.inputs_since:
         context.unlooked.append(
             f"inputs before generation {context.inputs_since}: their table was damaged, and put aside"
@@ -32,7 +33,7 @@ def generations_of(context: AuditContext) -> None:
     context.without = generations.left_out(context.layout)
     if live == 1 and not any(batch.kind == "replay" for batch in context.batches):
         return
-    commits = {commit.version: commit for commit in TableLog(context.layout.table).commits()}
+    commits = {commit.version: commit for commit in context.layout.tables.target.commits()}
     gone = _lost(context, live, commits)
     context.lost = [batch for batch in context.batches if batch.place in gone]
     context.batches = [batch for batch in context.batches if batch.place not in gone]
@@ -42,7 +43,9 @@ def generations_of(context: AuditContext) -> None:
         context.unlooked.append(
             f"{what} of older generations: the table lost their rows, generation {live} reads them again"
         )
-    context.refused_since = integrity.put_aside_last(context.layout, context.layout.quarantine)
+    context.refused_since = integrity.put_aside_last(
+        context.layout, context.layout.tables.quarantine.path
+    )
     older = sum(
         batch.generation < context.refused_since and batch.quarantined > 0
         for batch in of_source(context)
@@ -65,7 +68,7 @@ def _lost(context: AuditContext, live: int, commits: Mapping[int, Commit]) -> se
     known = _brought_before(context, live, oldest) | brought
     taken_back = {at for at in known if any(to < at < by for by, to in restored.items())}
     newest = max((number for at, number in known.items() if at not in taken_back), default=0)
-    newest = max(newest, integrity.replaced_last(context.layout, context.layout.table))
+    newest = max(newest, integrity.replaced_last(context.layout, context.layout.tables.target.path))
     first = _first_after(context.batches)
     return {
         batch.place
@@ -164,7 +167,7 @@ def _let_through_before(context: AuditContext) -> None:
 
 
 def _intake(context: AuditContext, generation: int) -> list[dict[str, Any]]:
-    return TableLog(context.layout.intake_of(generation)).rows("select unit, slice from t")
+    return context.layout.tables.intake(generation).rows("select unit, slice from t")
 
 
 def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
@@ -180,7 +183,7 @@ def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
         return 0
     first, read = context.flow.source.counts_from, defaultdict[str, list[Mapping[str, Any]]](list)
     sql = f"select * from t where slice = {int(batch.slice)}"
-    for row in TableLog(context.layout.intake_of(batch.generation)).rows(sql):
+    for row in context.layout.tables.intake(batch.generation).rows(sql):
         read[row["unit"]].append(row)
 
     def is_within(row: Mapping[str, Any]) -> bool:

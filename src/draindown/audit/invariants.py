@@ -20,7 +20,7 @@ from draindown.audit.record_tables import unfolded
 from draindown.audit.records import Records
 from draindown.audit.withdrawals import withheld_keys
 from draindown.base.formatting import count
-from draindown.lake.table_log import TableLog, identifier, log_of
+from draindown.lake.table_log import TableLog, identifier
 from draindown.spec.names import END_AT, START_AT
 from draindown.spec.partial import SEQUENCES
 
@@ -72,7 +72,7 @@ class Appended:
                 sum(fact.accepted for fact in facts) + again + read_again + rows_accepted(context)
             )
             what = "raw records that weren't refused against rows"
-            context.expect("appended-rows", context.layout.table, wanted, rows, what)
+            context.expect("appended-rows", context.layout.tables.target.path, wanted, rows, what)
         _origins(context, facts, all_files=all_files)
 
     def settle_records(self, context: AuditContext, records: Records) -> None:
@@ -138,7 +138,7 @@ class Historical:
         """
         live = sum(batch.inserted - batch.deleted for batch in context.batches)
         _count_rows(context, live, "inserted - deleted against rows")
-        table = log_of(context.layout, context.layout.table)
+        table = context.layout.tables.target
         if lacking := [name for name in self._needed(context) if name not in table.column_types]:
             context.unlooked.append(
                 f"rows and raw records: the table has no {', '.join(lacking)} yet"
@@ -184,7 +184,7 @@ class Merged(Historical):
     def _recounted(context: AuditContext, temporary: Path) -> MergedRecount:
         found, tombstones = (
             MergedRecount(context.flow, temporary),
-            log_of(context.layout, context.layout.tombstones),
+            context.layout.tables.tombstones,
         )
         if tombstones.exists and {*context.flow.target.essential} <= {*tombstones.column_types}:
             found.deletes(tombstones, _finished(context))
@@ -218,7 +218,7 @@ _EVER = ("1970-01-01T00:00Z", "9999-01-01T00:00Z")
 
 def _count_rows(context: AuditContext, expected: int, what: str) -> int:
     """Compare the number of rows by the ledger with the table, and return that of the table."""
-    rows = log_of(context.layout, context.layout.table).row_count
+    rows = context.layout.tables.target.row_count
     context.seen["rows in the table"] = rows
     expected += rows_accepted(context)
     if rows != expected and context.hides_restore:
@@ -227,7 +227,7 @@ def _count_rows(context: AuditContext, expected: int, what: str) -> int:
             "RESTORE there takes back what the ledger counts"
         )
     else:
-        context.expect("row-count", context.layout.table, expected, rows, what)
+        context.expect("row-count", context.layout.tables.target.path, expected, rows, what)
     return rows
 
 
@@ -243,7 +243,7 @@ def _origins(context: AuditContext, facts: Sequence[FileFacts], *, all_files: bo
     """Compare number and positions of the rows of each unit with its raw records; no origin stands
     there twice.
     """
-    table = log_of(context.layout, context.layout.table)
+    table = context.layout.tables.target
     accepted = rows_by_origin(context)
     for row in table.rows(_DOUBLED):
         where, more = (
@@ -284,7 +284,10 @@ def _origins(context: AuditContext, facts: Sequence[FileFacts], *, all_files: bo
 
 
 def _keys(context: AuditContext, keys: KeyRecount, *, all_files: bool) -> None:
-    for name, path in (("target", context.layout.table), ("tombstones", context.layout.tombstones)):
+    for name, path in (
+        ("target", context.layout.tables.target.path),
+        ("tombstones", context.layout.tables.tombstones.path),
+    ):
         if TableLog(path).exists:
             chosen = ", ".join(identifier(column) for column in keys.names)
             finished = "" if name == "target" else _finished(context)

@@ -124,7 +124,7 @@ def ledger_against_commits(context: AuditContext) -> None:
 
     The ledger table is a projection of the target's commits.
     """
-    table = context.layout.table
+    table = context.layout.tables.target.path
     commits = {commit.version: commit for commit in TableLog(table).commits()}
     oldest = min(commits, default=0)
     aged = [batch for batch in context.batches if batch.table_version < oldest]

@@ -14,8 +14,7 @@ from typing import Any
 
 from draindown.audit.context import AuditContext, of_source, where_of
 from draindown.base.errors import TerminalError
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.ledger.rows import BatchRow
 from draindown.sources import intake
 from draindown.sources.port import Source, left_of
@@ -31,7 +30,7 @@ class _Asked:
     """What a source is made from."""
 
     declared: FlowSpec
-    layout: FlowLayout
+    layout: FlowHome
     root: str
     run_id: str = ""
 
@@ -72,7 +71,7 @@ def inputs_against_pinned(context: AuditContext) -> list[Piece]:
     pieces: list[Piece] = []
     logs: set[tuple[str, str]] = set()
     for generation in sorted({batch.generation for batch in [*batches, *context.lost]}):
-        rows = TableLog(context.layout.intake_of(generation)).rows("select * from t order by slice")
+        rows = context.layout.tables.intake(generation).rows("select * from t order by slice")
         logs |= {(row["unit"], _log_of(row)) for row in rows}
         units: dict[int, list[Unit]] = defaultdict(list)
         for row in rows:

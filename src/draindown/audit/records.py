@@ -31,7 +31,7 @@ from draindown.base.clock import EPOCH
 from draindown.base.duck import connect
 from draindown.base.formatting import count
 from draindown.base.ranges import Range, common, holds, joined, minus
-from draindown.lake.table_log import TableLog, identifier, log_of, stream
+from draindown.lake.table_log import identifier, stream
 from draindown.ledger.rows import BatchRow
 
 _Log = tuple[str, str]
@@ -181,7 +181,7 @@ class Records:
         return [log for log in self._logs[unit] if id_of(*log, position) == id]
 
     def _blocks(self) -> Iterator[list[dict[str, Any]]]:
-        log = TableLog(self._context.layout.raw)
+        log = self._context.layout.tables.raw
         if not any(self._sure.values()):
             return
         names = (
@@ -304,7 +304,7 @@ class Records:
         A row's `_changed_at` is that of its batch, and a batch reads one log of each unit.
         """
         self._db.execute("create table placed (unit varchar, position bigint, stamp bigint)")
-        table = log_of(self._context.layout, self._context.layout.table)
+        table = self._context.layout.tables.target
         chosen = f"{_ORIGIN}['unit'] as unit, {_ORIGIN}['position'] as position, cast({_CHANGED_AT} as bigint) as stamp"
         for block in stream(table.table, f"select {chosen} from t"):
             self._insert("placed", pa.Table.from_batches([block]))
@@ -374,7 +374,7 @@ class Records:
 
 def _kept(context: AuditContext) -> dict[_Log, list[Range]]:
     """Return the ranges that the lake says it has, by log."""
-    said = TableLog(context.layout.raw).rows(
+    said = context.layout.tables.raw.rows(
         """select unit, log, "from", until from t where part = 'ranges'"""
     )
     return _by_log(((row["unit"], row["log"]), (row["from"], row["until"])) for row in said)

@@ -36,8 +36,8 @@ from draindown.flow import altered, generations, integrity
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.quarantine import place_of
 from draindown.flow.release_intent import pending
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
 from draindown.ledger import inputs
@@ -76,7 +76,7 @@ def audit(
     generations_of(context)
     raw_files = context.flow.source.raw_files
     slices = {batch.slice for batch in of_source(context)}
-    taken_in = _all(context.layout.intake_of(1)) if raw_files else []
+    taken_in = _all(context.layout.tables.intake(1).path) if raw_files else []
     moves = Moves.of(context.layout)
     context.files = [_as_file(row, moves) for row in taken_in if row["slice"] in slices]
     units = {"files": len(context.files)} if raw_files else {}
@@ -116,7 +116,7 @@ def _silent(_done: int, _of: int, _name: str) -> None:
     """Ignore progress."""
 
 
-def _refuse_drain_at_work(layout: FlowLayout) -> None:
+def _refuse_drain_at_work(layout: FlowHome) -> None:
     holder = lease_holder.holder(layout)
     if holder is not None:
         raise TransientError(
@@ -139,7 +139,7 @@ def _set_unfinished_apart(context: AuditContext) -> None:
         return
     rows = (
         ledger_rows.from_commit(commit)
-        for commit in log_of(context.layout, context.layout.table).commits(_LOOK_BACK)
+        for commit in context.layout.tables.target.commits(_LOOK_BACK)
     )
     committed = [r for r in rows if r and r.place == (generation, "source", number)]
     if committed:
@@ -163,7 +163,7 @@ def _set_replays_apart(context: AuditContext) -> None:
     """
     live, table = (
         generations.generation(context.layout),
-        log_of(context.layout, context.layout.table),
+        context.layout.tables.target,
     )
     known = {batch.place for batch in context.batches}
     begun = Counter(
@@ -198,7 +198,7 @@ def _settle_replay(context: AuditContext) -> None:
         return
     rows = (
         ledger_rows.from_commit(commit)
-        for commit in log_of(context.layout, context.layout.table).commits(_LOOK_BACK)
+        for commit in context.layout.tables.target.commits(_LOOK_BACK)
     )
     this = ("quarantine", note.batch, note.run_id)
     committed = [row for row in rows if row and (row.kind, row.batch, row.run_id) == this]
@@ -215,20 +215,20 @@ def _is_of(row: Mapping[str, Any], batch: tuple[int, int]) -> bool:
 
 def _load(context: AuditContext) -> None:
     paths = context.layout
-    if not log_of(paths, paths.table).exists:
+    if not paths.tables.target.exists:
         raise TerminalError(
             "nothing-to-audit",
             tried=f"audit flow {paths.flow} of pipeline {paths.pipeline}",
-            found=f"no table at {paths.table}: the flow has not committed a batch yet",
+            found=f"no table at {paths.tables.target.path}: the flow has not committed a batch yet",
             next=f"draindown run {paths.pipeline} --flow {paths.flow}",
         )
-    context.batches = [BatchRow.from_dict(row) for row in _all(paths.ledger)]
+    context.batches = [BatchRow.from_dict(row) for row in _all(paths.tables.ledger.path)]
     context.inputs = inputs.by_batch(paths)
-    kept = _all(paths.quarantine)
+    kept = _all(paths.tables.quarantine.path)
     context.refused = [row for row in kept if kind_of(row) != "gate"]
     context.withdrawn = [row for row in kept if kind_of(row) == "gate"]
-    context.released = _released_now(_all(paths.resolutions))
-    context.judged = checked(context.flow, log_of(paths, paths.table))
+    context.released = _released_now(_all(paths.tables.resolutions.path))
+    context.judged = checked(context.flow, paths.tables.target)
 
 
 def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:

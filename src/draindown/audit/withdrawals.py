@@ -12,7 +12,6 @@ from typing import Any
 from draindown.audit.context import AuditContext, where_of
 from draindown.audit.raw import json_fields
 from draindown.base.formatting import count
-from draindown.lake.table_log import log_of
 from draindown.ledger import rows as ledger_rows
 
 _LOOK_BACK = 100  # commits; a crash leaves at most one batch unrecorded, and maintenance commits may follow it
@@ -29,7 +28,7 @@ def settle_withdrawals(context: AuditContext) -> None:
         return
     rows = (
         ledger_rows.from_commit(commit)
-        for commit in log_of(context.layout, context.layout.table).commits(_LOOK_BACK)
+        for commit in context.layout.tables.target.commits(_LOOK_BACK)
     )
     mine = [
         row

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from draindown.audit.derived import Unaudited
     from draindown.audit.model import Audit
     from draindown.flow.standing import Standing
-    from draindown.lake.layout import FlowLayout
+    from draindown.lake.home import FlowHome
     from draindown.runs.report import StepReport
     from draindown.runs.starts import Start
     from draindown.spec.models import PipelineSpec
@@ -78,7 +78,6 @@ def report(
     all are listed.
     """
     from draindown.flow.at_work import of_reports
-    from draindown.lake.table_log import Snapshot
     from draindown.runs import starts
     from draindown.runs.card import ALL_FINDINGS, card
 
@@ -94,7 +93,7 @@ def report(
     if drift:
         _list_drift(spec, names, Output(as_json))
         return
-    states = {name: Snapshot.of(spec.layout(name)) for name in names}
+    states = {name: spec.layout(name).view() for name in names}
     chosen = {name: _chosen(states[name], run) for name in names}
     every = {
         name: starts.listed(states[name], one.run_id) if one and one.is_readable else []
@@ -254,7 +253,7 @@ def _every_tenth(out: Output) -> Any:
     return progress
 
 
-def _chosen(layout: FlowLayout, run: str) -> Standing | None:
+def _chosen(layout: FlowHome, run: str) -> Standing | None:
     """Return how the run stands that the option `--run` selects; None if there is no such run of
     this flow.
     """
@@ -299,12 +298,11 @@ def _starts_text(every: Mapping[str, list[Start]]) -> str:
 
 def _list_runs(spec: PipelineSpec, names: list[str], out: Output) -> None:
     from draindown.flow import standing
-    from draindown.lake.table_log import Snapshot
 
     rows: list[list[str]] = []
     data: list[dict[str, str]] = []
     for name in names:
-        for one in standing.newest(Snapshot.of(spec.layout(name)), spec.pipeline, _LOOKED):
+        for one in standing.newest(spec.layout(name).view(), spec.pipeline, _LOOKED):
             began = f"{one.began:%Y-%m-%d %H:%M:%S}" if one.began else "?"
             rows.append([printable(one.run_id), began, one.said])
             data.append({"run_id": one.run_id, "flow": name, "verdict": one.said})

@@ -156,9 +156,8 @@ def audit(here: Setting, out: Output, audited: Audited) -> None:
 def _newest(spec: PipelineSpec, flow: str, screen: _Screen) -> None:
     """Add what the newest run of a flow came to."""
     from draindown.flow import standing
-    from draindown.lake.table_log import Snapshot
 
-    state = Snapshot.of(spec.layout(flow))
+    state = spec.layout(flow).view()
     newest = next(standing.newest(state, spec.pipeline, _LOOKED), None)
     about: dict[str, Any] = {"pipeline": spec.pipeline, "flow": flow}
     if newest is None:

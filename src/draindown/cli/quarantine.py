@@ -31,7 +31,7 @@ from draindown.lake.documents import absolute
 if TYPE_CHECKING:
     from draindown.cli.context import Setting
     from draindown.flow.quarantine import Counts, Filter
-    from draindown.lake.layout import FlowLayout
+    from draindown.lake.home import FlowHome
     from draindown.spec.models import PipelineSpec
 
 
@@ -256,7 +256,7 @@ def _options(reason: str | None, ids: list[str] | None, run: str | None) -> str:
 
 
 def _chosen(
-    layout: FlowLayout,
+    layout: FlowHome,
     reason: str | None,
     ids: list[str] | None,
     run: str | None,

@@ -10,7 +10,6 @@ from draindown.base.clock import now
 from draindown.base.formatting import age, count
 from draindown.doctor.model import Desk
 from draindown.flow import generations, proven
-from draindown.lake.table_log import log_of
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.tables import late, readers, registered
@@ -52,7 +51,7 @@ def _look_at_late(desk: Desk, first: int) -> None:
 
 
 def _look_at_proof(desk: Desk) -> None:
-    last, table = proven.newest(desk.layout), log_of(desk.layout, desk.layout.table)
+    last, table = proven.newest(desk.layout), desk.layout.tables.target
     desk.say("proof", str(last) if last else "never proven")
     if last is None or last.holds or not table.exists or table.id != last.table_id:
         return
@@ -91,7 +90,7 @@ def _behind(one: Waiting, at: datetime) -> str:
 
 def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
     reader, at = one.reader, now()
-    if reader.table_id != log_of(desk.layout, desk.layout.table).id:
+    if reader.table_id != desk.layout.tables.target.id:
         text = f"{reader} has read an earlier table of this name, and does not know the one that is there"
         desk.note("reader-of-other-table", "readers", text, _run(one))
     if not is_declared:

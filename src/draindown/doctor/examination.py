@@ -43,7 +43,7 @@ from draindown.doctor.tables import (
 from draindown.flow.state import FlowState
 from draindown.lake.features import Unsupported
 from draindown.lake.flow_tables import flow_tables
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.torn import TableDamaged
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
@@ -109,7 +109,7 @@ def examine_setup() -> Health:
     """Examine what jobs need of this machine: Delta's jars, the JVM's class archive, the Spark
     master.
     """
-    desk = Desk(FlowLayout("", "", "", ""))
+    desk = Desk(FlowHome("", "", "", ""))
     _look(desk, "jars", look_at_jars)
     _look(desk, "class archive", look_at_class_archive)
     _look(desk, "master", look_at_master)
@@ -149,9 +149,9 @@ def _cannot_be_read(desk: Desk, part: str, text: str, kind: str = "") -> None:
     same = next((one.found for one in desk.symptoms if text and text[:_BEGINNING] in one.found), "")
     home = desk.layout
     tables = {
-        "target": home.table,
-        "ledger": home.ledger,
-        "intake": home.intake_of(desk.generation),
+        "target": home.tables.target.path,
+        "ledger": home.tables.ledger.path,
+        "intake": home.tables.intake(desk.generation).path,
     }
     table = _table_in(desk, text) or _table_in(desk, same)
     if same and table:

@@ -11,9 +11,8 @@ from draindown.base.formatting import count, shortened
 from draindown.doctor.model import Desk
 from draindown.flow import generations, owner, release_intent, resume
 from draindown.lake import identity, storage
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.presence import PIN, Lake
-from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
 from draindown.recovery import half_rebuilt, rebuild, replay
@@ -103,9 +102,7 @@ def look_at_checkpoint(desk: Desk) -> None:
         "checkpoint",
         "not begun" if found.last_commit is None else f"batches up to {found.last_commit} are done",
     )
-    newest = log_of(desk.layout, desk.layout.table).last(
-        app_id(desk.layout, desk.generation, "rows")
-    )
+    newest = desk.layout.tables.target.last(app_id(desk.layout, desk.generation, "rows"))
     generations.refuse_lost(desk.layout, desk.generation, newest)
     failed = _failed_in_a_row(desk.layout) if found.in_flight is not None else []
     last = (failed[0].error if failed else None) or {}
@@ -142,7 +139,7 @@ def _report_of(desk: Desk, failed: StepReport) -> str:
     return desk.command("report", f" --run {shlex.quote(failed.run_id)}")
 
 
-def _failed_in_a_row(layout: FlowLayout) -> list[StepReport]:
+def _failed_in_a_row(layout: FlowHome) -> list[StepReport]:
     """Return the reports of the newest drains that failed, newest first, as far back as one that
     did a batch or ended.
 

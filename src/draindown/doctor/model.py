@@ -12,7 +12,7 @@ from draindown.base.formatting import columns, count, printable
 from draindown.flow import integrity
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.state import FlowState
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.ledger import table as ledger_table
 from draindown.ledger.table import Sums
 from draindown.sources.port import Source
@@ -99,7 +99,7 @@ class Desk:
     compares each row of the table, `prove` for a derived flow.
     """
 
-    layout: FlowLayout
+    layout: FlowHome
     _source: Source | None = None
     memory: str = ""
     recount: Literal["audit", "prove"] = "audit"

@@ -14,7 +14,7 @@ from draindown.base.ranges import Range, joined, minus
 from draindown.doctor.model import Desk
 from draindown.flow import generations
 from draindown.lake.lost_files import lost_files
-from draindown.lake.table_log import log_of, moment
+from draindown.lake.table_log import moment
 from draindown.ledger import table as ledger_table
 from draindown.recovery import losses
 from draindown.runs.request import Request
@@ -124,7 +124,7 @@ def look_at_raw(desk: Desk, request: Request) -> None:
     """Examine the raw records: whether their files are there, and whether they and the source hold
     what was read.
     """
-    keep, log = request.flow_spec.source.raw_for, log_of(desk.layout, desk.layout.raw)
+    keep, log = request.flow_spec.source.raw_for, desk.layout.tables.raw
     if not log.exists:
         desk.say("raw records", "none are kept" if keep is None else "none yet")
     else:
@@ -137,7 +137,7 @@ def look_at_raw(desk: Desk, request: Request) -> None:
                 "raw-files-gone",
                 "raw records",
                 text,
-                f"restore {desk.layout.raw} from a copy, as a whole",
+                f"restore {desk.layout.tables.raw.path} from a copy, as a whole",
             )
     if desk.at_work or desk.source.out_of_reach():
         return
@@ -163,7 +163,7 @@ def _look_at_days(desk: Desk, keep: int, read: set[int]) -> None:
     """Look for ranges that were read on one of the days that are kept, for the first time, and that
     are not there.
     """
-    oldest = log_of(desk.layout, desk.layout.raw).rows("select min(day) as day from t")[0]["day"]
+    oldest = desk.layout.tables.raw.rows("select min(day) as day from t")[0]["day"]
     if oldest is None:
         return
     since = max(

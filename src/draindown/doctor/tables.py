@@ -20,7 +20,6 @@ from draindown.gate import published as gate_published
 from draindown.gate import waivers
 from draindown.gate.published import Unpublished
 from draindown.lake.lost_files import lost_files, vacuumed
-from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
@@ -48,14 +47,14 @@ def look_at_logs(desk: Desk) -> None:
     for one in unfit.values():
         desk.wrong("table-feature", "logs", one.found, one.next[0])
     for path, words in integrity.damaged(desk.layout, files=True).items():
-        if path in unfit or (path == desk.layout.table and words.endswith("is gone")):
+        if path in unfit or (path == desk.layout.tables.target.path and words.endswith("is gone")):
             continue  # a data file: said with the target
         desk.wrong("table-damaged", "logs", f"{path}: {words}", desk.reset_or_restore(path))
 
 
 def look_at_target(desk: Desk) -> None:
     """Examine the target: its data files, and batches of the checkpoint that it lacks."""
-    path, table = desk.layout.table, log_of(desk.layout, desk.layout.table)
+    path, table = desk.layout.tables.target.path, desk.layout.tables.target
     if not table.exists:
         desk.say("target", "not there yet")
         if not desk.at_work:
@@ -78,7 +77,7 @@ def _look_at_foreign(desk: Desk, request: Request) -> None:
     """Report commits by other writers that changed rows and that nobody has decided about, however
     old.
     """
-    if desk.at_work or not log_of(desk.layout, desk.layout.table).exists:
+    if desk.at_work or not desk.layout.tables.target.exists:
         return
     flow = request.declared
     commits = foreign.undecided(desk.layout, flow)
@@ -94,11 +93,7 @@ def _deciding(desk: Desk, flow: FlowSpec | DerivedFlow, newest: ForeignCommit) -
     if not isinstance(flow, DerivedFlow):
         return foreign.deciding(desk.layout, flow, newest)
     proof = proven.newest(desk.layout)
-    failed = (
-        proof is not None
-        and not proof.holds
-        and proof.is_of(log_of(desk.layout, desk.layout.table))
-    )
+    failed = proof is not None and not proof.holds and proof.is_of(desk.layout.tables.target)
     return desk.compare if failed else desk.command(desk.recount)
 
 
@@ -122,9 +117,7 @@ def look_at_ledger(desk: Desk) -> None:
     """Compare the ledger with the commits of the target."""
     numbers = ledger_table.sums(desk.layout, desk.generation)
     desk.say("ledger", f"{_batches(desk, numbers.rows)} of generation {desk.generation}")
-    newest = log_of(desk.layout, desk.layout.table).last(
-        app_id(desk.layout, desk.generation, "rows")
-    )
+    newest = desk.layout.tables.target.last(app_id(desk.layout, desk.generation, "rows"))
     if desk.at_work:
         return
     held, audit = 0 if newest is None else newest + 1, desk.command(desk.recount)
@@ -178,7 +171,7 @@ def look_at_memory(desk: Desk) -> None:
     if desk.memory == "hidden":
         _look_at_hidden(desk)
         return
-    tombstones, deletes = log_of(desk.layout, desk.layout.tombstones), desk.recorded.deletes
+    tombstones, deletes = desk.layout.tables.tombstones, desk.recorded.deletes
     desk.say("tombstones", f"version {tombstones.version}" if tombstones.exists else "none")
     if deletes and desk.memory and not tombstones.exists:
         text = f"the ledger counts {count(deletes, 'delete')}, their memory is gone: older rows could come back"
@@ -187,8 +180,8 @@ def look_at_memory(desk: Desk) -> None:
 
 def _look_at_hidden(desk: Desk) -> None:
     hidden, aside = (
-        log_of(desk.layout, desk.layout.hidden),
-        integrity.put_aside_last(desk.layout, desk.layout.hidden),
+        desk.layout.tables.hidden,
+        integrity.put_aside_last(desk.layout, desk.layout.tables.hidden.path),
     )
     number = (ledger_table.sums(desk.layout, desk.generation) if aside else desk.recorded).hidden
     desk.say("hidden", f"version {hidden.version}" if hidden.exists else "none")
@@ -202,13 +195,13 @@ def look_at_quarantine(desk: Desk) -> None:
     sums = quarantine.counts(desk.layout)
     desk.say("quarantine", f"{count(sums.open)} open of {count(sums.refused)} refused")
     refused = desk.recorded.refused
-    if refused and not log_of(desk.layout, desk.layout.quarantine).exists:
+    if refused and not desk.layout.tables.quarantine.exists:
         text = f"the ledger counts {count(refused, 'refused or withdrawn row')}, the quarantine is gone"
         desk.wrong(
             "quarantine-missing",
             "quarantine",
             text,
-            f"restore {desk.layout.quarantine} from a copy, as a whole",
+            f"restore {desk.layout.tables.quarantine.path} from a copy, as a whole",
         )
     if not desk.at_work and withdrawals.unfinished(desk.layout):
         text = "a withdrawal was cut short: its rows are still in the table; the next run clears the quarantine of them"
@@ -260,7 +253,7 @@ def look_at_published(desk: Desk, request: Request) -> None:
 
 
 def _published_files(desk: Desk, version: int, *, pending: bool) -> None:
-    log, code = log_of(desk.layout, desk.layout.table), "published-files-gone"
+    log, code = desk.layout.tables.target, "published-files-gone"
     newest = desk.command("run", "   # a check that passes publishes the newest version")
     try:
         missing = lost_files(log.at(version))

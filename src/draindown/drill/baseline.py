@@ -203,7 +203,7 @@ def batches_done(project: Project) -> int:
 
 def _ledger(project: Project) -> tuple[Mapping[str, int], ...]:
     """Return each batch's table version and changed rows in a copy, oldest first."""
-    path, names = project.layout.ledger, "table_version, inserted, updated, deleted"
+    path, names = project.layout.tables.ledger.path, "table_version, inserted, updated, deleted"
     rows = TableLog(path).rows(f"select {names} from t order by 1")
     return tuple(rows)
 

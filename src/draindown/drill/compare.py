@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from draindown.base.duck import connected
 from draindown.base.formatting import count
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, identifier, log_of
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import TableLog, identifier
 from draindown.spec.landing import FlowSpec
 
 _STAMPS = ("_changed_at", "_arrived_at")
@@ -52,7 +52,7 @@ Commit = tuple[str, int]
 class Control:
     """The lake of a drain without a fault, to compare others with."""
 
-    def __init__(self, layout: FlowLayout, flow: FlowSpec) -> None:
+    def __init__(self, layout: FlowHome, flow: FlowSpec) -> None:
         self.layout, self._flow = layout, flow
 
     @cached_property
@@ -60,14 +60,14 @@ class Control:
         """Fingerprints of the table's versions. Readers may see only these: each is the state after
         a whole batch.
         """
-        return frozenset(_states(self.layout.table))
+        return frozenset(_states(self.layout.tables.target.path))
 
     @cached_property
     def commits(self) -> Counter[Commit]:
         """How many commits of each batch the table's log contains."""
-        return commits(self.layout.table)
+        return commits(self.layout.tables.target.path)
 
-    def differences(self, other: FlowLayout, *, reset: bool = False) -> list[str]:
+    def differences(self, other: FlowHome, *, reset: bool = False) -> list[str]:
         """Return a sentence for each difference between this lake and another; empty if they are
         equal.
 
@@ -75,9 +75,9 @@ class Control:
         ids may differ.
         """
         found = [*self._tables(other, reset), *self._ledger(other, reset)]
-        torn = sum(state not in self.states for state in _states(other.table))
+        torn = sum(state not in self.states for state in _states(other.tables.target.path))
         found += [f"table: {torn} of its versions are no state after a whole batch"] if torn else []
-        made = commits(other.table)
+        made = commits(other.tables.target.path)
         found += [
             f"log: batch {number} of {app} is committed {n} times"
             for (app, number), n in made.items()
@@ -89,36 +89,53 @@ class Control:
             )
         return found
 
-    def _tables(self, other: FlowLayout, reset: bool) -> Iterator[str]:
+    def _tables(self, other: FlowHome, reset: bool) -> Iterator[str]:
         goal, mine = self._flow.target, self.layout
         remembered = [
             *goal.keys,
             *goal.sequence_by,
             *(() if reset else ("_generation", "_batch", "_kind")),
         ]
-        yield from _differing("table", _all(mine.table), _all(other.table))
         yield from _differing(
-            "tombstones", _all(mine.tombstones), _all(other.tombstones), remembered
+            "table", _all(mine.tables.target.path), _all(other.tables.target.path)
+        )
+        yield from _differing(
+            "tombstones",
+            _all(mine.tables.tombstones.path),
+            _all(other.tables.tombstones.path),
+            remembered,
         )
         hidden = [*remembered, "_delete"]  # of a reset other copies of the same events may be there
         yield from (
-            _differing("hidden events", _all(mine.hidden), _all(other.hidden), hidden)
+            _differing(
+                "hidden events",
+                _all(mine.tables.hidden.path),
+                _all(other.tables.hidden.path),
+                hidden,
+            )
             if not reset
             else ()
         )
-        yield from _differing("raw records", _all(mine.raw), _all(other.raw), _RAW)
-        yield from _differing("quarantine", _all(mine.quarantine), _all(other.quarantine), _REFUSED)
+        yield from _differing(
+            "raw records", _all(mine.tables.raw.path), _all(other.tables.raw.path), _RAW
+        )
+        yield from _differing(
+            "quarantine",
+            _all(mine.tables.quarantine.path),
+            _all(other.tables.quarantine.path),
+            _REFUSED,
+        )
 
-    def _ledger(self, other: FlowLayout, reset: bool) -> Iterator[str]:
+    def _ledger(self, other: FlowHome, reset: bool) -> Iterator[str]:
         read = [name for name in _INPUT if name != "bytes" or not self._flow.source.bytes_estimated]
         names = read if reset else ["generation", "kind", *read, *_COUNTS, "reasons"]
         newest = "select * from t where generation = (select max(generation) from t)"
         theirs = (
-            log_of(other, other.ledger).query(newest)
-            if reset and TableLog(other.ledger).exists
-            else _all(other.ledger)
+            other.tables.ledger.query(newest)
+            if reset and other.tables.ledger.exists
+            else _all(other.tables.ledger.path)
         )
-        yield from _differing("ledger", _all(self.layout.ledger), theirs, names)
+        yield from _differing("ledger", _all(self.layout.tables.ledger.path), theirs, names)
 
 
 def commits(path: str) -> Counter[Commit]:

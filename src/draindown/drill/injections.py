@@ -21,7 +21,6 @@ from draindown.drill.process import Ended, Process
 from draindown.drill.sandbox import Project
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
-from draindown.lake.table_log import log_of
 
 _SOON = 60.0
 """Seconds within which a killed process must end."""
@@ -230,7 +229,7 @@ def _delete_commit(baseline: Baseline, fault: Fault) -> Injection:
     last = Checkpoint(str(home)).last_commit
     file, version = (
         home / "commits" / str(last),
-        log_of(project.layout, project.layout.table).version,
+        project.layout.tables.target.version,
     )
     (file.parent / f".{last}.crc").unlink(missing_ok=True)
     file.unlink()
@@ -238,7 +237,7 @@ def _delete_commit(baseline: Baseline, fault: Fault) -> Injection:
     def replayed() -> None:
         if file.exists():
             injection.fired = f"commits/{last} was removed, and is there again"
-        now = log_of(project.layout, project.layout.table).version
+        now = project.layout.tables.target.version
         injection.expect(
             now == version,
             f"the batch ran again and the table went from version {version} to {now}",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from draindown.base.formatting import count, printable
 from draindown.lake.flow_tables import flow_tables
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lease import holder
 from draindown.runs import store
 
@@ -22,7 +22,7 @@ _REPORTS = "reports"
 class Before:
     """The files of the lake and the source, and the flow's runs, before a drill."""
 
-    layout: FlowLayout
+    layout: FlowHome
     lake: Seen
     source: Seen
     runs: frozenset[str]
@@ -51,13 +51,13 @@ class Before:
         return [*changed, f"lake: {what}"], []
 
 
-def look(layout: FlowLayout, source: Iterable[str]) -> Before:
+def look(layout: FlowHome, source: Iterable[str]) -> Before:
     """Record the files of a flow in its lake, and the files of its source."""
     runs, is_busy = frozenset(store.runs(layout, 1000)), holder.holder(layout) is not None
     return Before(layout, kept(layout), _stats(source), runs, _reports(layout), is_busy)
 
 
-def kept(layout: FlowLayout) -> Seen:
+def kept(layout: FlowHome) -> Seen:
     """Return the files of a flow in the lake, without reports, as an idle run writes one too, and
     without what flows that read its table note there.
     """
@@ -73,7 +73,7 @@ def kept(layout: FlowLayout) -> Seen:
     }
 
 
-def _reports(layout: FlowLayout) -> Seen:
+def _reports(layout: FlowHome) -> Seen:
     return dict(_files(f"{layout.home}/{_REPORTS}"))
 
 

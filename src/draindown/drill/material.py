@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from draindown.base.errors import TerminalError
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.spec.models import PipelineSpec
 
 BATCHES = 3
@@ -38,7 +38,7 @@ class Wanted:
         )
 
 
-def _nothing(_: FlowLayout) -> None:
+def _nothing(_: FlowHome) -> None:
     """Put nothing into a copy."""
 
 
@@ -56,4 +56,4 @@ class Material:
     source: Mapping[str, Any]
     told: str
     read: tuple[str, ...] = ()
-    plant: Callable[[FlowLayout], None] = _nothing
+    plant: Callable[[FlowHome], None] = _nothing

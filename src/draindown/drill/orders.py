@@ -17,7 +17,7 @@ import duckdb
 from draindown.base.clock import EPOCH
 from draindown.base.duck import connected
 from draindown.base.formatting import count, printable, value_text
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, identifier
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
@@ -68,15 +68,21 @@ def differences(
     for name in flows:
         keys = control.declared(name).target.row_keys
         mine, theirs = control.layout(name), shuffled.layout(name)
-        yield from _compared(name, "table", (mine, mine.table), (theirs, theirs.table), keys)
+        yield from _compared(
+            name,
+            "table",
+            (mine, mine.tables.target.path),
+            (theirs, theirs.tables.target.path),
+            keys,
+        )
         yield from _refused(name, mine, theirs)
 
 
 def _compared(
     flow: str,
     what: str,
-    mine: tuple[FlowLayout, str],
-    theirs: tuple[FlowLayout, str],
+    mine: tuple[FlowHome, str],
+    theirs: tuple[FlowHome, str],
     keys: Sequence[str],
 ) -> Iterator[Difference]:
     """Yield the keys that differ between two tables; without keys, rows that one has more often
@@ -111,8 +117,8 @@ def _by_key(
     what: str,
     types: dict[str, str],
     keys: Sequence[str],
-    mine: FlowLayout,
-    theirs: FlowLayout,
+    mine: FlowHome,
+    theirs: FlowHome,
 ) -> Iterator[Difference]:
     others = [name for name in types if name not in keys]
     same = " and ".join(
@@ -156,8 +162,8 @@ def _by_row(
     what: str,
     types: dict[str, str],
     keys: Sequence[str],
-    mine: FlowLayout,
-    theirs: FlowLayout,
+    mine: FlowHome,
+    theirs: FlowHome,
 ) -> Iterator[Difference]:
     del keys
     columns = ", ".join(f"{identifier(name)}::varchar" for name in types)
@@ -174,12 +180,12 @@ def _by_row(
     yield from _rest(flow, what, len(found))
 
 
-def _refused(flow: str, mine: FlowLayout, theirs: FlowLayout) -> Iterator[Difference]:
+def _refused(flow: str, mine: FlowHome, theirs: FlowHome) -> Iterator[Difference]:
     """Yield refused records that only one lake has, or that were refused for another reason."""
     told = []
     for layout in (mine, theirs):
         sql = "select quarantine_id as id, origin['unit'] as unit, origin['position'] as position, reason, field from t"
-        rows = TableLog(layout.quarantine).rows(sql)
+        rows = layout.tables.quarantine.rows(sql)
         told.append(
             {
                 (row["id"], row["reason"], row["field"]): f"{row['unit']}:{row['position']}"
@@ -203,7 +209,7 @@ def _rest(flow: str, what: str, number: int) -> Iterator[Difference]:
         yield Difference(flow, what, f"{number - _SHOWN:,} more", "differ too")
 
 
-def _slice(layout: FlowLayout, stamp: int | None) -> str:
+def _slice(layout: FlowHome, stamp: int | None) -> str:
     """Return the slice that wrote a row, by its stamp in microseconds since 1970, and what it
     read.
     """
@@ -212,7 +218,7 @@ def _slice(layout: FlowLayout, stamp: int | None) -> str:
     return "".join(_read(layout, row) for row in found.values())
 
 
-def _read(layout: FlowLayout, row: BatchRow) -> str:
+def _read(layout: FlowHome, row: BatchRow) -> str:
     units = [one.unit for one in inputs.of_batch(layout, row.place)]
     few = ", ".join(units[:_UNITS]) + (
         f" and {len(units) - _UNITS} more" if len(units) > _UNITS else ""

@@ -19,7 +19,7 @@ from draindown.drill import baseline, process
 from draindown.drill.sandbox import Project
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import generation
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.runs.request import Request
 from draindown.sources.slices import FIRST
 
@@ -79,7 +79,7 @@ def _round(
         yield one.request(run_id, "check"), {}
 
 
-def _done(layout: FlowLayout) -> int:
+def _done(layout: FlowHome) -> int:
     """Return the number of slices that no driver reads again. A batch without the checkpoint's
     commit runs again.
     """

@@ -19,7 +19,7 @@ from draindown.base.errors import TerminalError
 from draindown.drill import copied_files, topic_ends
 from draindown.drill.material import Material, Wanted
 from draindown.lake import identity
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.runs.request import Request, Step
 from draindown.sources.files.listing import directory_of
 from draindown.spec.kafka import KafkaSource
@@ -45,7 +45,7 @@ class Project:
     flow: str
 
     @property
-    def layout(self) -> FlowLayout:
+    def layout(self) -> FlowHome:
         """The paths of the copy's tables and files."""
         return self.spec.layout(self.flow)
 

@@ -31,8 +31,7 @@ from draindown.drill.material import Wanted
 from draindown.drill.orders import Difference, differences
 from draindown.drill.rounds import Rounds
 from draindown.drill.sandbox import Project, refuse_bad_place, write_project
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.sources import intake
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import PipelineSpec
@@ -283,11 +282,11 @@ def _each(
         yield order
 
 
-def _refuse_one_order(asked: Shuffle, control: FlowLayout, flow: str) -> None:
+def _refuse_one_order(asked: Shuffle, control: FlowHome, flow: str) -> None:
     """Refuse input that has one order only. Raises TerminalError `nothing-to-drill`, and removes
     the copies.
     """
-    log = TableLog(control.intake_of(1))
+    log = control.tables.intake(1)
     different = (
         len({row["sha256"] for row in log.rows("select sha256 from t")}) if log.exists else 0
     )
@@ -299,13 +298,13 @@ def _refuse_one_order(asked: Shuffle, control: FlowLayout, flow: str) -> None:
         )
 
 
-def _pin(control: FlowLayout, copy: FlowLayout, draw: Random) -> list[list[int]]:
+def _pin(control: FlowHome, copy: FlowHome, draw: Random) -> list[list[int]]:
     """Pin what the control pinned in slices of another order or size. Return the places in each,
     from 0.
 
     The control has files of at least two contents, so that there is another order.
     """
-    log = TableLog(control.intake_of(1))
+    log = control.tables.intake(1)
     rows, schema = (
         log.rows("select * from t order by slice, unit"),
         log.query("select * from t limit 0").schema,

@@ -19,9 +19,9 @@ from draindown.base.formatting import count
 from draindown.flow import integrity
 from draindown.lake import metadata
 from draindown.lake.commits import Commit
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.metadata import Alteration, Shape
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import from_commit, swap_of
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
@@ -88,7 +88,7 @@ def _told(commit: Commit) -> str:
 
 
 def of_target(
-    layout: FlowLayout, flow: FlowSpec | DerivedFlow, log: TableLog | None = None
+    layout: FlowHome, flow: FlowSpec | DerivedFlow, log: TableLog | None = None
 ) -> Altered | None:
     """Return what another engine altered in the target since the flow's newest commit; None if
     nothing.
@@ -96,14 +96,14 @@ def of_target(
     Opens the log of an earlier version only if a commit since may have changed metadata. `log`:
     that of the target.
     """
-    log = log or log_of(layout, layout.table)
+    log = log or layout.tables.target
     if not log.is_whole:
         return None
     base, commits = _since_own(layout, log)
     if base is None or not commits:
         return None
     try:
-        before = Shape.at(layout.table, base)
+        before = Shape.at(layout.tables.target.path, base)
     except (DeltaError, OSError):  # Delta removed the commits before its newest checkpoint
         return None
     found = [_weighed(one, flow) for one in metadata.alterations(before, Shape.of(log))]
@@ -111,10 +111,10 @@ def of_target(
     found += [Alteration("", "the table is clustered by other columns", harmless=True)] * bool(
         clustered
     )
-    return Altered(layout.table, tuple(found), tuple(commits), base) if found else None
+    return Altered(layout.tables.target.path, tuple(found), tuple(commits), base) if found else None
 
 
-def _since_own(layout: FlowLayout, log: TableLog) -> tuple[int | None, list[Commit]]:
+def _since_own(layout: FlowHome, log: TableLog) -> tuple[int | None, list[Commit]]:
     """Return the version of the flow's newest commit, and the later commits that may have changed
     metadata.
     """
@@ -133,7 +133,7 @@ def _since_own(layout: FlowLayout, log: TableLog) -> tuple[int | None, list[Comm
     return None, []
 
 
-def _is_own(layout: FlowLayout, commit: Commit) -> bool:
+def _is_own(layout: FlowHome, commit: Commit) -> bool:
     of = from_commit(commit) or swap_of(commit)
     return of is not None and (of.pipeline, of.flow) == (layout.pipeline, layout.flow)
 
@@ -150,15 +150,19 @@ def _weighed(one: Alteration, flow: FlowSpec | DerivedFlow) -> Alteration:
     return replace(one, harmless=True) if is_other and "NOT NULL" not in one.found else one
 
 
-def of_others(layout: FlowLayout) -> Iterator[Altered]:
+def of_others(layout: FlowHome) -> Iterator[Altered]:
     """Yield what another engine altered in the tables beside the target."""
     for path in integrity.tables(layout):
-        log = log_of(layout, path)
-        if path != layout.table and log.is_whole and (found := metadata.beside(Shape.of(log))):
+        log = layout.tables.at(path)
+        if (
+            path != layout.tables.target.path
+            and log.is_whole
+            and (found := metadata.beside(Shape.of(log)))
+        ):
             yield Altered(path, tuple(found))
 
 
-def refuse(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> None:
+def refuse(layout: FlowHome, flow: FlowSpec | DerivedFlow) -> None:
     """Refuse to continue with tables that another engine altered.
 
     Raises TerminalError `table-altered`, `table-restricted`.
@@ -169,14 +173,14 @@ def refuse(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> None:
         raise error(layout, found)
 
 
-def refuse_target(layout: FlowLayout, flow: FlowSpec | DerivedFlow, log: TableLog) -> None:
+def refuse_target(layout: FlowHome, flow: FlowSpec | DerivedFlow, log: TableLog) -> None:
     """Refuse to write to a target that another engine altered. Raises like `refuse`."""
     target = of_target(layout, flow, log)
     if target is not None and target.harmful:
         raise error(layout, [target])
 
 
-def error(layout: FlowLayout, found: Sequence[Altered]) -> TerminalError:
+def error(layout: FlowHome, found: Sequence[Altered]) -> TerminalError:
     """Return the error of altered tables, with what takes the alterations back.
 
     Its code is `table-restricted` if Delta would only refuse writes.
@@ -184,7 +188,7 @@ def error(layout: FlowLayout, found: Sequence[Altered]) -> TerminalError:
     flow = f"{layout.pipeline} --flow {layout.flow}"
     undo = [statement for one in found for statement in one.undo]
     anew = f"draindown rebuild {flow}   # reads all input into a table as the spec says it"
-    if any(one.path != layout.table for one in found):
+    if any(one.path != layout.tables.target.path for one in found):
         anew = f"restore {' and '.join(one.path for one in found)} from a copy, as a whole"
     restricted = all(alteration.restricts for one in found for alteration in one.harmful)
     return TerminalError(
@@ -195,12 +199,12 @@ def error(layout: FlowLayout, found: Sequence[Altered]) -> TerminalError:
     )
 
 
-def refuse_append_only(layout: FlowLayout) -> None:
+def refuse_append_only(layout: FlowHome) -> None:
     """Refuse to rebuild a target that is append-only, whose rows the swap replaces.
 
     Raises TerminalError `table-restricted`.
     """
-    table = log_of(layout, layout.table)
+    table = layout.tables.target
     if not table.is_whole or not metadata.is_append_only(table.properties):
         return
     again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
@@ -216,7 +220,7 @@ def refuse_append_only(layout: FlowLayout) -> None:
     )
 
 
-def findings(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[Finding]:
+def findings(layout: FlowHome, flow: FlowSpec | DerivedFlow) -> list[Finding]:
     """Return the harmless alterations of the target since the flow's newest commit."""
     target = of_target(layout, flow)
     if target is None or not target.harmless_text:
@@ -224,4 +228,4 @@ def findings(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[Finding]:
     number = sum(one.harmless for one in target.alterations)
     changes = count(number, "change")  # of a driver that died before its MERGE, too
     detail = f"{changes} of metadata since the flow's newest commit: {target.harmless_text}; the flow continues"
-    return [Finding(kind="altered", subject=layout.table, detail=detail)]
+    return [Finding(kind="altered", subject=layout.tables.target.path, detail=detail)]

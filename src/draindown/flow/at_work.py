@@ -21,7 +21,7 @@ from draindown.base.clock import now
 from draindown.base.formatting import printable
 from draindown.flow import traces
 from draindown.lake.documents import encode, make_home, read_json
-from draindown.lake.layout import FlowLayout, safe_name
+from draindown.lake.home import FlowHome, safe_name
 from draindown.lake.table_log import UNREADABLE
 from draindown.lease import holder as lease_holder
 from draindown.lease.holder import Card
@@ -77,7 +77,7 @@ def _give_back(handle: int | None) -> None:
             os.ftruncate(handle, len(os.pread(handle, _ROOM, 0).rstrip()))
 
 
-def _locked(layout: FlowLayout, path: Path) -> int | None:
+def _locked(layout: FlowHome, path: Path) -> int | None:
     """Open and lock the note. Return None if it can't be created or another process of the same run
     holds the lock.
     """
@@ -95,7 +95,7 @@ def _locked(layout: FlowLayout, path: Path) -> int | None:
     return handle
 
 
-def left(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinished | None:
+def left(layout: FlowHome, pipeline: str, run_id: str, step: Step) -> Unfinished | None:
     """Return the unfinished start of a step whose driver died, as the next start finds it; None if
     there is none.
     """
@@ -104,7 +104,7 @@ def left(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
 
 
 def of_reports(
-    layout_of: Callable[[str], FlowLayout], reports: Iterable[StepReport]
+    layout_of: Callable[[str], FlowHome], reports: Iterable[StepReport]
 ) -> list[Unfinished]:
     """Return, for each flow and run, what `of_run` finds. `layout_of` returns the layout of a flow
     by its name.
@@ -115,7 +115,7 @@ def of_reports(
 
 
 def of_run(
-    layout: FlowLayout, pipeline: str, run_id: str, steps: Sequence[StepReport]
+    layout: FlowHome, pipeline: str, run_id: str, steps: Sequence[StepReport]
 ) -> Unfinished | None:
     """Return the step of a run that has no report: one at work, else one that ended without, else
     one that is due.
@@ -144,7 +144,7 @@ def _order(start: str) -> datetime:
     return begun_at(start) or datetime.min.replace(tzinfo=UTC)
 
 
-def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinished:
+def look(layout: FlowHome, pipeline: str, run_id: str, step: Step) -> Unfinished:
     """Return the state of a step of a run that left no report. Only probes locks and the lease; it
     takes neither.
     """
@@ -192,7 +192,7 @@ def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
     )
 
 
-def _without_note(layout: FlowLayout, found: Unfinished) -> Unfinished:
+def _without_note(layout: FlowHome, found: Unfinished) -> Unfinished:
     """Return the state of a step that left neither report nor note, perhaps with the log of its
     newest start.
     """
@@ -208,7 +208,7 @@ def _without_note(layout: FlowLayout, found: Unfinished) -> Unfinished:
     return replace(found, state="no report") if left.spoke else found
 
 
-def lease_holder_so_far(layout: FlowLayout) -> tuple[Card | None, str]:
+def lease_holder_so_far(layout: FlowHome) -> tuple[Card | None, str]:
     """Return who holds the flow's lease and what its run has committed, as text. (None, "") if the
     lease is free.
     """
@@ -216,7 +216,7 @@ def lease_holder_so_far(layout: FlowLayout) -> tuple[Card | None, str]:
     return holder, "" if holder is None else ledger_table.so_far(layout, holder.run_id)
 
 
-def _of_step(layout: FlowLayout, run_id: str, step: Step, ending: str) -> list[Path]:
+def _of_step(layout: FlowHome, run_id: str, step: Step, ending: str) -> list[Path]:
     """Return the files of all starts of a step with this ending, the newest start first."""
     found = Path(layout.run_reports(run_id)).glob(f"{step}*{ending}")
     return sorted(found, key=lambda path: path.stem.partition("@")[2], reverse=True)
@@ -245,7 +245,7 @@ def _is_held(path: Path) -> bool:
     return False
 
 
-def _holds_lease(layout: FlowLayout, run_id: str, *, here: bool) -> bool:
+def _holds_lease(layout: FlowHome, run_id: str, *, here: bool) -> bool:
     """Return whether the run holds the lease: a process keeps a lock of it, or its heartbeat is
     fresh.
 
@@ -258,7 +258,7 @@ def _holds_lease(layout: FlowLayout, run_id: str, *, here: bool) -> bool:
     return lease_holder.is_locked(layout) or (not here and not holder.is_stale)
 
 
-def _batches(layout: FlowLayout, run_id: str) -> list[datetime | None] | None:
+def _batches(layout: FlowHome, run_id: str) -> list[datetime | None] | None:
     """Return when each batch of the run ended; None if the ledger can't be read."""
     try:
         return [row.finished_at for row in ledger_table.of_run(layout, run_id)]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from draindown.base.errors import TerminalError
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.store import store_of
 from draindown.sources.slices import FIRST
 
@@ -228,12 +228,12 @@ def _restore(path: str) -> list[str]:
     ]
 
 
-def newest_directory(layout: FlowLayout) -> int:
+def newest_directory(layout: FlowHome) -> int:
     """Return the greatest generation that has a directory; 0 before the first."""
     return next(iter(directories(layout)), 0)
 
 
-def directories(layout: FlowLayout) -> list[int]:
+def directories(layout: FlowHome) -> list[int]:
     """Return every generation that has a directory, greatest first."""
     home = Path(layout.checkpoint(1)).parent.parent
     names = [path.name for path in home.iterdir()] if home.is_dir() else []

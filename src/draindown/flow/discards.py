@@ -11,8 +11,8 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import generations, integrity
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import literal, log_of
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import literal
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.sources import intake
@@ -22,7 +22,7 @@ from draindown.sources.port import Source
 
 def discard_input(
     source: Source,
-    layout: FlowLayout,
+    layout: FlowHome,
     units: Iterable[str],
     *,
     by: str,
@@ -58,7 +58,7 @@ def discard_input(
         generations.leave_out(layout, left, by=by, at=at)
 
 
-def _read_in_order(source: Source, layout: FlowLayout, wanted: Sequence[str]) -> TerminalError:
+def _read_in_order(source: Source, layout: FlowHome, wanted: Sequence[str]) -> TerminalError:
     return TerminalError(
         "not-parked",
         tried=f"discard {', '.join(wanted)}",
@@ -71,20 +71,20 @@ def _read_in_order(source: Source, layout: FlowLayout, wanted: Sequence[str]) ->
 _END = 2**63  # a slice that never comes
 
 
-def unread(layout: FlowLayout, generation: int, names: Collection[str]) -> set[str]:
+def unread(layout: FlowHome, generation: int, names: Collection[str]) -> set[str]:
     """Return those of `names` that slices hold which the generation has not read."""
     return _among(
         layout, generation, names, range(generations.first_unread(layout, generation), _END)
     )
 
 
-def _among(layout: FlowLayout, generation: int, names: Collection[str], slices: range) -> set[str]:
+def _among(layout: FlowHome, generation: int, names: Collection[str], slices: range) -> set[str]:
     """Return those of `names` that one of these slices holds."""
     held = [one for one in intake.of_units(layout, generation, list(names)) if one.number in slices]
     return {name for name in names if any(one.only([name]).units for one in held)}
 
 
-def not_read(layout: FlowLayout, generation: int, records: Mapping[str, Origin]) -> set[Origin]:
+def not_read(layout: FlowHome, generation: int, records: Mapping[str, Origin]) -> set[Origin]:
     """Return the origins of records in slices that the generation has not read yet. `records`: as
     of `intake.find`.
     """
@@ -96,30 +96,33 @@ def not_read(layout: FlowLayout, generation: int, records: Mapping[str, Origin])
     }
 
 
-def forget_unfinished(layout: FlowLayout, generation: int) -> None:
+def forget_unfinished(layout: FlowHome, generation: int) -> None:
     """Delete the refused rows of an ending generation's unfinished batches. No later run repeats
     these batches.
     """
     mine = f"generation = {int(generation)}"
     sql = f"select kind, array_agg(distinct run_id) as runs from t where {mine} group by kind"
-    for row in log_of(layout, layout.quarantine).rows(sql):
+    for row in layout.tables.quarantine.rows(sql):
         kind = row["kind"]
         if reads_input(kind):
             done = last_batch(layout, generation, kind, row["runs"])
-            if done is None and integrity.put_aside_last(layout, layout.ledger) > generation:
+            if (
+                done is None
+                and integrity.put_aside_last(layout, layout.tables.ledger.path) > generation
+            ):
                 continue  # neither table nor ledger can tell which batches finished
             cut_short = (
                 f"{mine} and kind = {literal(kind)} and batch > {-1 if done is None else done}"
             )
-            delta.delete_any(layout.quarantine, cut_short)
+            delta.delete_any(layout.tables.quarantine.path, cut_short)
 
 
-def forget_generation(layout: FlowLayout, generation: int) -> None:
+def forget_generation(layout: FlowHome, generation: int) -> None:
     """Delete the refused rows, tombstones and hidden events of an ending generation that committed
     no batch.
     """
-    delta.delete(layout.quarantine, f"generation = {int(generation)}")
-    for path in (layout.tombstones, layout.hidden):
+    delta.delete(layout.tables.quarantine.path, f"generation = {int(generation)}")
+    for path in (layout.tables.tombstones.path, layout.tables.hidden.path):
         delta.delete(path, f"_generation = {int(generation)}")
 
 
@@ -131,14 +134,14 @@ def reads_input(kind: str) -> bool:
 
 
 def last_batch(
-    layout: FlowLayout, generation: int, kind: str, runs: Iterable[str] = ()
+    layout: FlowHome, generation: int, kind: str, runs: Iterable[str] = ()
 ) -> int | None:
     """Return the newest finished batch according to table and ledger; None if there is none.
 
     The ledger is asked too because a table restored from a copy may lack recent batches. Arguments
     as for `ledger_table.last_batch`.
     """
-    told = log_of(layout, layout.table).last(app_id(layout, generation, "rows", kind))
+    told = layout.tables.target.last(app_id(layout, generation, "rows", kind))
     return max(
         (
             n

@@ -14,8 +14,7 @@ from draindown.base.formatting import count
 from draindown.flow import proven
 from draindown.gate import acceptance, published
 from draindown.gate.published import Unpublished
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.home import FlowHome
 from draindown.ledger.foreign import NONE, ForeignCommit, ForeignCommits
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
@@ -23,7 +22,7 @@ from draindown.spec.landing import FlowSpec
 _MOST = 5
 
 
-def in_table(layout: FlowLayout, state: Unpublished | None = None) -> ForeignCommits:
+def in_table(layout: FlowHome, state: Unpublished | None = None) -> ForeignCommits:
     """Return the foreign commits whose change the target has, decided about or not. `state`: as of
     that version.
     """
@@ -32,7 +31,7 @@ def in_table(layout: FlowLayout, state: Unpublished | None = None) -> ForeignCom
 
 
 def undecided(
-    layout: FlowLayout, flow: FlowSpec | DerivedFlow, state: Unpublished | None = None
+    layout: FlowHome, flow: FlowSpec | DerivedFlow, state: Unpublished | None = None
 ) -> list[ForeignCommit]:
     """Return the foreign commits that nobody has decided about, oldest first. `state`: as of that
     version.
@@ -40,7 +39,7 @@ def undecided(
     found = in_table(layout, state)
     if not found.commits:
         return []
-    table = log_of(layout, layout.table)
+    table = layout.tables.target
     if isinstance(flow, DerivedFlow):
         proof = proven.newest(layout)
         left = [one for one in found.commits if not one.read_again]
@@ -50,7 +49,7 @@ def undecided(
 
 
 def findings(
-    layout: FlowLayout, flow: FlowSpec | DerivedFlow, state: Unpublished | None = None
+    layout: FlowHome, flow: FlowSpec | DerivedFlow, state: Unpublished | None = None
 ) -> list[Finding]:
     """Return a finding for each foreign commit that nobody has decided about, newest first; for
     many the newest.
@@ -66,7 +65,7 @@ def findings(
     return shown
 
 
-def _finding(layout: FlowLayout, flow: FlowSpec | DerivedFlow, commit: ForeignCommit) -> Finding:
+def _finding(layout: FlowHome, flow: FlowSpec | DerivedFlow, commit: ForeignCommit) -> Finding:
     detail = f"{commit.writer} is no batch of this flow: {commit.rows}"
     subject = f"{layout.table_name}, {commit.name}"
     return Finding(
@@ -74,7 +73,7 @@ def _finding(layout: FlowLayout, flow: FlowSpec | DerivedFlow, commit: ForeignCo
     )
 
 
-def deciding(layout: FlowLayout, flow: FlowSpec | DerivedFlow, commit: ForeignCommit) -> str:
+def deciding(layout: FlowHome, flow: FlowSpec | DerivedFlow, commit: ForeignCommit) -> str:
     """Return the command that shows what a foreign commit did, and lets a person decide."""
     of = f"{layout.pipeline} --flow {layout.flow}"
     if isinstance(flow, DerivedFlow):

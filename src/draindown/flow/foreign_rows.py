@@ -12,7 +12,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import shortened
 from draindown.gate import acceptance
 from draindown.gate.acceptance import Acceptance, Difference
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import UNREADABLE, TableLog
 from draindown.ledger.foreign import ForeignCommit, ForeignCommits
 from draindown.spec.derived import DerivedFlow
@@ -31,7 +31,7 @@ def identity(flow: FlowSpec | DerivedFlow) -> tuple[list[str], list[str]]:
 
 
 def changed_by(
-    layout: FlowLayout, flow: FlowSpec | DerivedFlow, commit: ForeignCommit, where: str = "true"
+    layout: FlowHome, flow: FlowSpec | DerivedFlow, commit: ForeignCommit, where: str = "true"
 ) -> Difference:
     """Return what a foreign commit did to rows, of those that the SQL `where` selects.
 
@@ -41,7 +41,7 @@ def changed_by(
 
     from draindown.gate.differences import difference
 
-    path = layout.table
+    path = layout.tables.target.path
     try:
         before = None if commit.first is not None else TableLog(path, commit.version - 1)
         return difference(TableLog(path, commit.version), before, *identity(flow), where)
@@ -64,7 +64,7 @@ def changed_by(
         ) from error
 
 
-def accepted(layout: FlowLayout, foreign: ForeignCommits) -> Sequence[tuple[Acceptance, pa.Table]]:
+def accepted(layout: FlowHome, foreign: ForeignCommits) -> Sequence[tuple[Acceptance, pa.Table]]:
     """Return the acceptances of commits whose change the target has, each with the images of its
     rows.
     """

@@ -23,8 +23,7 @@ from draindown.base.formatting import count, printable
 from draindown.flow import checkpoint
 from draindown.flow.checkpoint import Checkpoint, _restore, newest_directory
 from draindown.lake.documents import read_json, write_json
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of, once
+from draindown.lake.home import FlowHome
 from draindown.lake.torn import UNREAD
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
@@ -32,7 +31,7 @@ from draindown.ledger.rows import GATE
 from draindown.sources.slices import unread_after
 
 
-def generation_if_told(layout: FlowLayout) -> int | None:
+def generation_if_told(layout: FlowHome) -> int | None:
     """Return the live generation; None if `generation.json` is damaged. Raises TerminalError
     `format-unknown`.
     """
@@ -44,7 +43,7 @@ def generation_if_told(layout: FlowLayout) -> int | None:
         return None
 
 
-def generation(layout: FlowLayout) -> int:
+def generation(layout: FlowHome) -> int:
     """Return the live generation; 1 if `generation.json` does not exist.
 
     Raises TerminalError `generation-damaged` if the file is damaged, `format-unknown` if it has
@@ -62,11 +61,11 @@ def generation(layout: FlowLayout) -> int:
     return number
 
 
-def _content(layout: FlowLayout) -> dict[str, Any] | None:
-    return once(layout, layout.generation, lambda: read_json(layout.generation))
+def _content(layout: FlowHome) -> dict[str, Any] | None:
+    return layout.once(layout.generation, lambda: read_json(layout.generation))
 
 
-def refuse_lost(layout: FlowLayout, generation: int, app_known: int | None) -> None:
+def refuse_lost(layout: FlowHome, generation: int, app_known: int | None) -> None:
     """Refuse a missing checkpoint if target or ledger already have batches of this generation.
 
     `app_known` is the newest batch of the generation in the target or the ledger. A new checkpoint
@@ -85,7 +84,7 @@ def refuse_lost(layout: FlowLayout, generation: int, app_known: int | None) -> N
     )
 
 
-def _generation_error(layout: FlowLayout, found: str) -> TerminalError:
+def _generation_error(layout: FlowHome, found: str) -> TerminalError:
     return TerminalError(
         "generation-damaged",
         tried=f"find the live generation of flow {layout.flow} of pipeline {layout.pipeline}",
@@ -120,7 +119,7 @@ class Card:
     rebuilt: bool = False
 
 
-def card(layout: FlowLayout, generation: int) -> Card | None:
+def card(layout: FlowHome, generation: int) -> Card | None:
     """Return the card of a generation; None if it has none, as the first one that no reset
     began.
     """
@@ -128,7 +127,7 @@ def card(layout: FlowLayout, generation: int) -> Card | None:
     return None if found is None else Card(**(found | {"without": tuple(found.get("without", ()))}))
 
 
-def without(layout: FlowLayout, generation: int) -> frozenset[str]:
+def without(layout: FlowHome, generation: int) -> frozenset[str]:
     """Return units that a generation leaves out: accepted as missing when it began, or given up
     before being read.
     """
@@ -154,7 +153,7 @@ def shown(names: Iterable[str]) -> str:
     return ", ".join(printable(name) for name in every[:_SHOWN]) + more
 
 
-def cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
+def cards(layout: FlowHome) -> dict[str, dict[str, Any]]:
     """Return all cards by generation number; none if `generation.json` is unreadable."""
     try:
         content = _content(layout)
@@ -164,7 +163,7 @@ def cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
     return dict(found) if isinstance(found, dict) else {}
 
 
-def make_live(layout: FlowLayout, own: Card) -> None:
+def make_live(layout: FlowHome, own: Card) -> None:
     """Make a new generation the live one and store its card. Call it under the lease, as a reset's
     last step.
     """
@@ -172,7 +171,7 @@ def make_live(layout: FlowLayout, own: Card) -> None:
 
 
 def go_back_to(
-    layout: FlowLayout, previous: int, *, without: Collection[str] = (), by: str = ""
+    layout: FlowHome, previous: int, *, without: Collection[str] = (), by: str = ""
 ) -> None:
     """Make an earlier generation the live one again, which from now on leaves out the units
     `without`.
@@ -182,14 +181,14 @@ def go_back_to(
     _write(layout, previous, _leaving(layout, previous, without, by, now()) if without else None)
 
 
-def name_live(layout: FlowLayout, live: int) -> None:
+def name_live(layout: FlowHome, live: int) -> None:
     """Write down which generation is live, even the first, before a later generation gets a
     directory beside it.
     """
     _write(layout, live)
 
 
-def begin_staged(staged: FlowLayout, own: Card) -> None:
+def begin_staged(staged: FlowHome, own: Card) -> None:
     """Write the `generation.json` under which the tables of `staged`, a rebuild's layout, are
     drained.
     """
@@ -199,25 +198,25 @@ def begin_staged(staged: FlowLayout, own: Card) -> None:
     )
 
 
-def take_place(staged: FlowLayout) -> None:
+def take_place(staged: FlowHome) -> None:
     """Make a rebuild's generation the live one, with its card from the staging area."""
     live, number = staged.live, staged.staged
     write_json(live.generation, {"generation": number, "cards": cards(live) | cards(staged)})
 
 
-def leave_out(layout: FlowLayout, units: Iterable[str], *, by: str, at: datetime) -> None:
+def leave_out(layout: FlowHome, units: Iterable[str], *, by: str, at: datetime) -> None:
     """Add units that the live generation pinned and did not read to those that it leaves out."""
     number = generation(layout)
     _write(layout, number, _leaving(layout, number, units, by, at))
 
 
-def _leaving(layout: FlowLayout, number: int, units: Iterable[str], by: str, at: datetime) -> Card:
+def _leaving(layout: FlowHome, number: int, units: Iterable[str], by: str, at: datetime) -> Card:
     """Return the card of a generation that leaves out units, too."""
     own = card(layout, number) or Card(number, None, at.isoformat(timespec="seconds"), by)
     return replace(own, without=tuple(sorted({*own.without, *units})))
 
 
-def left_out(layout: FlowLayout) -> dict[int, frozenset[str]]:
+def left_out(layout: FlowHome) -> dict[int, frozenset[str]]:
     """Return the units that each generation leaves out, by number. Only generations with a card are
     included.
     """
@@ -226,12 +225,12 @@ def left_out(layout: FlowLayout) -> dict[int, frozenset[str]]:
     }
 
 
-def _write(layout: FlowLayout, live: int, own: Card | None = None) -> None:
+def _write(layout: FlowHome, live: int, own: Card | None = None) -> None:
     changed = {} if own is None else {str(own.generation): asdict(own)}
     write_json(layout.generation, {"generation": live, "cards": cards(layout) | changed})
 
 
-def next_number(layout: FlowLayout, live: int | None) -> int:
+def next_number(layout: FlowHome, live: int | None) -> int:
     """Return the first generation number that was never used."""
     begun = [
         live or 0,
@@ -245,28 +244,26 @@ def next_number(layout: FlowLayout, live: int | None) -> int:
     return number
 
 
-def newest_in_ledger(layout: FlowLayout) -> int:
+def newest_in_ledger(layout: FlowHome) -> int:
     """Return the newest generation in the ledger; 0 if the ledger has no batch or is unreadable."""
     with suppress(*UNREAD):
-        return (
-            ledger_table.newest_generation(layout) if log_of(layout, layout.ledger).is_whole else 0
-        )
+        return ledger_table.newest_generation(layout) if layout.tables.ledger.is_whole else 0
     return 0
 
 
-def knows(layout: FlowLayout, generation: int) -> bool:
+def knows(layout: FlowHome, generation: int) -> bool:
     """Return whether the target holds a batch of the generation: from the source, the quarantine,
     or the gate.
     """
-    table = log_of(layout, layout.table)
+    table = layout.tables.target
     apps = (app_id(layout, generation, "rows", kind) for kind in ("source", "quarantine", GATE))
     return table.is_whole and any(table.last(app) is not None for app in apps)
 
 
-def first_unread(layout: FlowLayout, generation: int) -> int:
+def first_unread(layout: FlowHome, generation: int) -> int:
     """Return the first slice that no batch of the generation has read.
 
     The table's batches count even if the checkpoint lacks their commit after a crash.
     """
-    newest = log_of(layout, layout.table).last(app_id(layout, generation, "rows"))
+    newest = layout.tables.target.last(app_id(layout, generation, "rows"))
     return max(Checkpoint(layout.checkpoint(generation)).first_unread, unread_after(newest))

@@ -18,9 +18,9 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import generations, owner, table_features
 from draindown.lake.flow_tables import flow_tables
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.lost_files import absent_files
-from draindown.lake.table_log import UNREADABLE, Snapshot, TableLog, log_of
+from draindown.lake.table_log import UNREADABLE, TableLog
 from draindown.lake.torn import TableDamaged, torn_file
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
@@ -28,7 +28,7 @@ from draindown.ledger import table as ledger_table
 SideTable = Literal["tombstones", "hidden", "quarantine"]
 
 
-def damaged(layout: FlowLayout, *, files: bool = False) -> dict[str, str]:
+def damaged(layout: FlowHome, *, files: bool = False) -> dict[str, str]:
     """Return the flow's unreadable or incomplete tables: path, and a description of the damage.
 
     `files`: look into data files too, as `torn.torn_file` does. Without it that is done only if the
@@ -38,8 +38,8 @@ def damaged(layout: FlowLayout, *, files: bool = False) -> dict[str, str]:
     generation = generations.generation_if_told(layout)
     if (
         generation is not None
-        and layout.ledger not in found
-        and log_of(layout, layout.ledger).exists
+        and layout.tables.ledger.path not in found
+        and layout.tables.ledger.exists
     ):
         try:
             found |= _all_behind(layout, generation, found)
@@ -48,25 +48,25 @@ def damaged(layout: FlowLayout, *, files: bool = False) -> dict[str, str]:
     return found
 
 
-def _damage(layout: FlowLayout, path: str, files: bool) -> str | None:
-    log = log_of(layout, path)
+def _damage(layout: FlowHome, path: str, files: bool) -> str | None:
+    log = layout.tables.at(path)
     return log.damage or (torn_file(path) if files and log.exists else None)
 
 
-def examined(layout: FlowLayout) -> Snapshot:
-    """Return a snapshot of the layout in which each table that `damaged` finds, files included, is
-    no whole one.
+def examined(layout: FlowHome) -> FlowHome:
+    """Return a view of the home in which each table that `damaged` finds, files included, is no
+    whole one.
 
     Raises TerminalError `table-of-another-flow`.
     """
     owner.refuse_other(layout)
-    state = Snapshot.of(layout)
+    state = layout.view()
     for path, words in damaged(state, files=True).items():
-        log_of(state, path).mark_damaged(words)
+        state.tables.at(path).mark_damaged(words)
     return state
 
 
-def _all_behind(layout: FlowLayout, generation: int, torn: Collection[str]) -> dict[str, str]:
+def _all_behind(layout: FlowHome, generation: int, torn: Collection[str]) -> dict[str, str]:
     """Return the side tables that lack a batch, except those that are torn."""
     sides = [
         (path, purpose) for path, purpose in _side_tables(layout, generation) if path not in torn
@@ -75,24 +75,24 @@ def _all_behind(layout: FlowLayout, generation: int, torn: Collection[str]) -> d
     return {path: f"{words} of generation {generation}" for path, words in lacking.items() if words}
 
 
-def _side_tables(layout: FlowLayout, generation: int) -> list[tuple[str, SideTable]]:
+def _side_tables(layout: FlowHome, generation: int) -> list[tuple[str, SideTable]]:
     """Return the side tables to compare with the ledger, with their paths.
 
     The quarantine is compared only in the first generation. A later one refuses most rows again
     without adding them.
     """
     memory: list[tuple[str, SideTable]] = [
-        (layout.tombstones, "tombstones"),
-        (layout.hidden, "hidden"),
+        (layout.tables.tombstones.path, "tombstones"),
+        (layout.tables.hidden.path, "hidden"),
     ]
-    return memory if generation > 1 else [*memory, (layout.quarantine, "quarantine")]
+    return memory if generation > 1 else [*memory, (layout.tables.quarantine.path, "quarantine")]
 
 
-def _behind(layout: FlowLayout, path: str, generation: int, purpose: SideTable) -> str | None:
+def _behind(layout: FlowHome, path: str, generation: int, purpose: SideTable) -> str | None:
     """Describe how a side table lacks the newest batch that the ledger counts; None if complete or
     missing.
     """
-    table = log_of(layout, path)
+    table = layout.tables.at(path)
     if not table.exists:
         return None
     last = ledger_table.last_with(layout, generation, purpose)
@@ -102,7 +102,7 @@ def _behind(layout: FlowLayout, path: str, generation: int, purpose: SideTable) 
     return f"the ledger counts rows of batch {last}, it {'knows none' if newest is None else f'ends at batch {newest}'}"
 
 
-def refuse(layout: FlowLayout) -> None:
+def refuse(layout: FlowHome) -> None:
     """Refuse to work on tables that lost commits or that an engine cannot handle.
 
     Tables of another flow lack batches of this one, which is no damage: the owner is checked first.
@@ -117,14 +117,14 @@ def refuse(layout: FlowLayout) -> None:
         raise _error(layout, found)
 
 
-def refuse_lost_files(layout: FlowLayout) -> None:
+def refuse_lost_files(layout: FlowHome) -> None:
     """Refuse tables whose newest version lists data files that do not exist. Raises TerminalError
     `table-damaged`.
 
     Lists the tables' directories. What a torn log or a lost deletion vector lacks is found by
     others.
     """
-    found = {path: words for path in tables(layout) if (words := _lost(log_of(layout, path)))}
+    found = {path: words for path in tables(layout) if (words := _lost(layout.tables.at(path)))}
     if found:
         raise _error(layout, found)
 
@@ -142,7 +142,7 @@ def _lost(log: TableLog) -> str | None:
     return f"{count(len(lost), 'data file')} of version {newest.version} removed, such as {lost[0]}"
 
 
-def refuse_torn(layout: FlowLayout) -> None:
+def refuse_torn(layout: FlowHome) -> None:
     """Refuse to read tables whose logs are torn, or that deltalake cannot read.
 
     Raises TerminalError `table-of-another-flow`, `table-damaged`, `table-feature`. Whether a table
@@ -151,13 +151,15 @@ def refuse_torn(layout: FlowLayout) -> None:
     owner.refuse_other(layout)
     table_features.refuse(
         layout,
-        (path for path in tables(layout) if table_features.unsupported(log_of(layout, path))),
+        (path for path in tables(layout) if table_features.unsupported(layout.tables.at(path))),
     )
-    if found := {path: words for path in tables(layout) if (words := log_of(layout, path).damage)}:
+    if found := {
+        path: words for path in tables(layout) if (words := layout.tables.at(path).damage)
+    }:
         raise _error(layout, found)
 
 
-def _error(layout: FlowLayout, found: Mapping[str, str]) -> TerminalError:
+def _error(layout: FlowHome, found: Mapping[str, str]) -> TerminalError:
     again = [way for path in found if (way := made_again(layout, path))]
     ways = [
         f"draindown reset {layout.pipeline} --flow {layout.flow}   # puts them aside and reads all input again",
@@ -171,16 +173,16 @@ def _error(layout: FlowLayout, found: Mapping[str, str]) -> TerminalError:
     )
 
 
-def made_again(layout: FlowLayout, path: str) -> str | None:
+def made_again(layout: FlowHome, path: str) -> str | None:
     """Return how a damaged table comes back that only spares work; None for all others."""
     return (
         f"remove {path}, as a whole   # the next runs make its rows again"
-        if path == layout.snapshots
+        if path == layout.tables.snapshots.path
         else None
     )
 
 
-def _refuse_half_a_reset(layout: FlowLayout) -> None:
+def _refuse_half_a_reset(layout: FlowHome) -> None:
     """Refuse to continue a generation whose tables an interrupted reset put aside.
 
     A reset puts tables aside before it makes its generation live. The old generation would run
@@ -200,7 +202,7 @@ def _refuse_half_a_reset(layout: FlowLayout) -> None:
         )
 
 
-def missed(layout: FlowLayout, generation: int) -> list[str]:
+def missed(layout: FlowHome, generation: int) -> list[str]:
     """Return the tables of a generation that a reset put aside for a later one and that nobody
     restored.
     """
@@ -212,11 +214,11 @@ def missed(layout: FlowLayout, generation: int) -> list[str]:
     ]
 
 
-def _is_back(layout: FlowLayout, generation: int, path: str) -> bool:
+def _is_back(layout: FlowHome, generation: int, path: str) -> bool:
     """Return whether a copy of the table that was put aside is in place again: the table ids are
     equal.
     """
-    table = log_of(layout, path)
+    table = layout.tables.at(path)
     if not table.is_whole:
         return False
     with suppress(*UNREADABLE):  # its newest versions may be torn, and the oldest still be readable
@@ -224,14 +226,14 @@ def _is_back(layout: FlowLayout, generation: int, path: str) -> bool:
     return False
 
 
-def put_aside(layout: FlowLayout, generation: int) -> list[str]:
+def put_aside(layout: FlowHome, generation: int) -> list[str]:
     """Move each damaged table, as a whole, out of the way of a new generation. Return the new
     paths.
     """
     return _move(layout, generation, damaged(layout, files=True))
 
 
-def put_target_aside(layout: FlowLayout, generation: int) -> list[str]:
+def put_target_aside(layout: FlowHome, generation: int) -> list[str]:
     """Move the target out of the way of a new generation, and hidden events. Return the new paths.
 
     Hidden events are the other half of a history, and count as known to a fold that may have
@@ -240,11 +242,15 @@ def put_target_aside(layout: FlowLayout, generation: int) -> list[str]:
     return _move(
         layout,
         generation,
-        [path for path in (layout.table, layout.hidden) if log_of(layout, path).exists],
+        [
+            path
+            for path in (layout.tables.target.path, layout.tables.hidden.path)
+            if layout.tables.at(path).exists
+        ],
     )
 
 
-def _move(layout: FlowLayout, generation: int, paths: Iterable[str]) -> list[str]:
+def _move(layout: FlowHome, generation: int, paths: Iterable[str]) -> list[str]:
     moved = []
     for path in paths:
         aside = _aside(layout, generation, path)
@@ -254,7 +260,7 @@ def _move(layout: FlowLayout, generation: int, paths: Iterable[str]) -> list[str
     return moved
 
 
-def put_aside_last(layout: FlowLayout, path: str) -> int:
+def put_aside_last(layout: FlowHome, path: str) -> int:
     """Return the newest generation that began without this table because its reset put it aside; 0
     if there is none.
     """
@@ -264,7 +270,7 @@ def put_aside_last(layout: FlowLayout, path: str) -> int:
     )
 
 
-def replaced_last(layout: FlowLayout, path: str) -> int:
+def replaced_last(layout: FlowHome, path: str) -> int:
     """Return the newest generation that began with another table in the place of this one; 0 if
     there is none.
 
@@ -274,11 +280,11 @@ def replaced_last(layout: FlowLayout, path: str) -> int:
     return began if began and not _is_back(layout, began, path) else 0
 
 
-def _aside(layout: FlowLayout, generation: int, path: str) -> Path:
+def _aside(layout: FlowHome, generation: int, path: str) -> Path:
     return Path(layout.aside(generation)) / Path(path).parent.name / Path(path).name
 
 
-def tables(layout: FlowLayout) -> tuple[str, ...]:
+def tables(layout: FlowHome) -> tuple[str, ...]:
     """Return the paths of the flow's tables in the reverse of the order in which a batch writes
     them.
 

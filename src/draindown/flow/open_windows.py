@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from draindown.base.formatting import count
 from draindown.flow import generations
-from draindown.lake.layout import FlowLayout, table_of_unit
+from draindown.lake.home import FlowHome, table_of_unit
 from draindown.lake.table_log import TableLog, identifier, moment
 from draindown.lake.transactions import app_id
 from draindown.sources import intake
@@ -16,7 +16,7 @@ from draindown.sources.slices import slice_of
 from draindown.spec.derived import DerivedFlow
 
 
-def open_windows(layout: FlowLayout, flow: DerivedFlow, version: int) -> str:
+def open_windows(layout: FlowHome, flow: DerivedFlow, version: int) -> str:
     """Return in words which windows or sessions are open in a version of the table; empty if none
     is.
 
@@ -25,7 +25,7 @@ def open_windows(layout: FlowLayout, flow: DerivedFlow, version: int) -> str:
     """
     if flow.interval is None:
         return ""
-    table, generation = TableLog(layout.table, version), generations.generation(layout)
+    table, generation = TableLog(layout.tables.target.path, version), generations.generation(layout)
     newest = table.last(app_id(layout, generation, "rows"))
     read = (
         None if newest is None else next(intake.slices(layout, generation, slice_of(newest)), None)
@@ -33,7 +33,7 @@ def open_windows(layout: FlowLayout, flow: DerivedFlow, version: int) -> str:
     if read is None:
         return ""
     (start, end), (unit,) = flow.interval, read.units  # windows and sessions are over one table
-    commits = TableLog(layout.other_table(table_of_unit(unit.name)), unit.until).commits(1)
+    commits = TableLog(layout.tables.other(table_of_unit(unit.name)).path, unit.until).commits(1)
     if not commits or commits[0].version != unit.until:
         return ""
     at = datetime.fromtimestamp(commits[0].timestamp / 1000, UTC)

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from draindown.flow import generations, resume
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import literal, log_of
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import literal
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
@@ -23,7 +23,7 @@ _REPEATED = "source"
 """Kind whose batches the live generation retries automatically."""
 
 
-def forget(layout: FlowLayout, replays: Sequence[str]) -> int:
+def forget(layout: FlowHome, replays: Sequence[str]) -> int:
     """Remove what batches remembered that never committed to the target. Return their number. Needs
     the lease.
 
@@ -36,8 +36,8 @@ def forget(layout: FlowLayout, replays: Sequence[str]) -> int:
     return sum(_forget(layout, memory, replays) for memory in _MEMORIES)
 
 
-def _forget(layout: FlowLayout, memory: str, replays: Sequence[str]) -> int:
-    if not log_of(layout, layout.memory(memory)).exists or not log_of(layout, layout.table).exists:
+def _forget(layout: FlowHome, memory: str, replays: Sequence[str]) -> int:
+    if not layout.tables.memory(memory).exists or not layout.tables.target.exists:
         return 0
     live = generations.generation(layout)
     found = [one for one in _unmade(layout, memory, live, replays) if not _is_known(layout, *one)]
@@ -45,12 +45,12 @@ def _forget(layout: FlowLayout, memory: str, replays: Sequence[str]) -> int:
         return 0
     for generation, kind, batch in found:
         mine = f"_generation = {generation} and _kind = {literal(kind)} and _batch = {batch}"
-        delta.delete_any(layout.memory(memory), mine)
+        delta.delete_any(layout.tables.memory(memory).path, mine)
     return len(found)
 
 
 def _unmade(
-    layout: FlowLayout, memory: str, live: int, replays: Iterable[str]
+    layout: FlowHome, memory: str, live: int, replays: Iterable[str]
 ) -> Iterator[tuple[int, str, int]]:
     """Yield generation, kind and number of each batch that wrote to the memory and has no
     transaction in the target.
@@ -59,7 +59,7 @@ def _unmade(
     every = [
         (n, kind) for n in range(1, live + 1) for kind in kinds if (n, kind) != (live, _REPEATED)
     ]
-    written, table = log_of(layout, layout.memory(memory)), log_of(layout, layout.table)
+    written, table = layout.tables.memory(memory), layout.tables.target
     for generation, kind in every:
         newest = written.last(app_id(layout, generation, memory, kind))
         done = table.last(app_id(layout, generation, "rows", kind))
@@ -69,7 +69,7 @@ def _unmade(
             yield generation, kind, newest
 
 
-def _is_known(layout: FlowLayout, generation: int, kind: str, batch: int) -> bool:
+def _is_known(layout: FlowHome, generation: int, kind: str, batch: int) -> bool:
     """Return whether ledger or checkpoint record the batch as done, or the target can't prove that
     it is not.
     """
@@ -78,7 +78,7 @@ def _is_known(layout: FlowLayout, generation: int, kind: str, batch: int) -> boo
     finished = Checkpoint(layout.checkpoint(generation)).last_commit
     if kind == _REPEATED and finished is not None and finished >= batch:
         return True
-    knows = log_of(layout, layout.table).last(app_id(layout, generation, "rows")) is not None
+    knows = layout.tables.target.last(app_id(layout, generation, "rows")) is not None
     return not knows and (
         finished is not None or ledger_table.last_batch(layout, generation, _REPEATED) is not None
     )

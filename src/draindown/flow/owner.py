@@ -12,9 +12,9 @@ from pathlib import Path
 from draindown.base.errors import TerminalError
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
-from draindown.lake.table_log import Snapshot, TableLog, literal, log_of
+from draindown.lake.table_log import TableLog, literal
 from draindown.lake.torn import UNREAD
 from draindown.lake.transactions import app_id
 from draindown.lease.holder import holder
@@ -24,14 +24,14 @@ _Named = tuple[str, str]
 """Pipeline and flow."""
 
 
-def refuse_other(layout: FlowLayout) -> bool:
+def refuse_other(layout: FlowHome) -> bool:
     """Refuse a flow that has written nothing yet if its table or its ledger is that of another
     flow, by pipeline.
 
     Return whether the flow has written nothing yet. A flow whose home is gone from the lake owns
     nothing. Raises TerminalError `table-of-another-flow`.
     """
-    layout = Snapshot.of(layout.live)
+    layout = layout.live.view()
     if _has_written(layout):
         return False
     for path, (pipeline, flow) in _writers(layout):
@@ -43,7 +43,7 @@ def refuse_other(layout: FlowLayout) -> bool:
     return True
 
 
-def claim(layout: FlowLayout) -> None:
+def claim(layout: FlowHome) -> None:
     """Claim table and ledger for a flow that has written nothing yet. To be called by the holder of
     its lease.
 
@@ -53,7 +53,10 @@ def claim(layout: FlowLayout) -> None:
     """
     Path(layout.claims).mkdir(mode=0o755, parents=True, exist_ok=True)
     own = (layout.pipeline, layout.flow)
-    for path, place in ((layout.table, layout.table_claims), (layout.ledger, layout.ledger_claims)):
+    for path, place in (
+        (layout.tables.target.path, layout.table_claims),
+        (layout.tables.ledger.path, layout.ledger_claims),
+    ):
         claims = _claims(place)
         claimed = False
         while not claimed:
@@ -78,24 +81,22 @@ def _named(content: dict[str, str]) -> _Named:
     return content["pipeline"], content["flow"]
 
 
-def _has_written(layout: FlowLayout) -> bool:
+def _has_written(layout: FlowHome) -> bool:
     generation = generations.generation_if_told(layout)
     if generation != 1:  # a damaged document is reported by others
         return True
-    _ = log_of(
-        layout, layout.ledger
-    ).is_whole  # opened before the target, as `integrity.damaged` opens them
-    table = log_of(layout, layout.table)
+    _ = layout.tables.ledger.is_whole  # opened before the target, as `integrity.damaged` opens them
+    table = layout.tables.target
     if table.damage is not None:
         return Checkpoint(layout.checkpoint(generation)).started
     return table.last(app_id(layout, generation, "rows")) is not None
 
 
-def _writers(layout: FlowLayout) -> Iterator[tuple[str, _Named]]:
+def _writers(layout: FlowHome) -> Iterator[tuple[str, _Named]]:
     """Yield a table and its writer, from the target's newest batch and the ledger. If its log is
     damaged, its claim.
     """
-    table = log_of(layout, layout.table)
+    table = layout.tables.target
     if table.damage is None:
         rows = (from_commit(commit) for commit in table.commits())  # none if it is absent
         newest = next((row for row in rows if row), None)
@@ -103,15 +104,15 @@ def _writers(layout: FlowLayout) -> Iterator[tuple[str, _Named]]:
     else:
         writer = _claims(layout.table_claims).newest()[1]
     if writer:
-        yield layout.table, writer
-    ledger: TableLog = log_of(layout, layout.ledger)
+        yield layout.tables.target.path, writer
+    ledger: TableLog = layout.tables.ledger
     others = f"select distinct pipeline, flow from t where pipeline <> {literal(layout.pipeline)}"
     with suppress(*UNREAD):  # said by others
         for row in ledger.rows(others) if ledger.is_whole else ():
-            yield layout.ledger, (row["pipeline"], row["flow"])
+            yield layout.tables.ledger.path, (row["pipeline"], row["flow"])
 
 
-def _of_another(layout: FlowLayout, path: str, other: str, home: str, why: str) -> TerminalError:
+def _of_another(layout: FlowHome, path: str, other: str, home: str, why: str) -> TerminalError:
     again = f"draindown run {layout.pipeline} --flow {layout.flow}"
     return TerminalError(
         "table-of-another-flow",
@@ -127,13 +128,17 @@ def _of_another(layout: FlowLayout, path: str, other: str, home: str, why: str) 
     )
 
 
-def _retire(layout: FlowLayout, other: str, home: str) -> str:
+def _retire(layout: FlowHome, other: str, home: str) -> str:
     """Return the command that retires the other flow.
 
     Tables that are named by the flow go too: their transaction ids are without the pipeline, so
     that the first batches of this flow would pass for written.
     """
-    shared = [layout.ledger, *_sides(layout)] if other.rpartition("/")[2] == layout.flow else []
+    shared = (
+        [layout.tables.ledger.path, *_sides(layout)]
+        if other.rpartition("/")[2] == layout.flow
+        else []
+    )
     tables = [Path(path) for path in shared if Path(path).is_dir()]
     moves = [
         f"mv {home} SOMEWHERE-ELSE",
@@ -142,12 +147,12 @@ def _retire(layout: FlowLayout, other: str, home: str) -> str:
     return " && ".join(moves)
 
 
-def _sides(layout: FlowLayout) -> tuple[str, ...]:
+def _sides(layout: FlowHome) -> tuple[str, ...]:
     return (
-        layout.inputs,
-        layout.quarantine,
-        layout.late,
-        layout.raw,
-        layout.unsendable,
-        layout.snapshots,
+        layout.tables.inputs.path,
+        layout.tables.quarantine.path,
+        layout.tables.late.path,
+        layout.tables.raw.path,
+        layout.tables.unsendable.path,
+        layout.tables.snapshots.path,
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from draindown.base.formatting import count
 from draindown.lake import documents
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 
 
@@ -67,7 +67,7 @@ def keys_differ(number: int) -> str:
     return f"{count(number, 'key')} {'differs' if number == 1 else 'differ'}"
 
 
-def keep(layout: FlowLayout, certificate: Mapping[str, Any]) -> None:
+def keep(layout: FlowHome, certificate: Mapping[str, Any]) -> None:
     """Keep a certificate in place of the one before it. `certificate`: as `Certificate.as_dict`
     returns it.
 
@@ -95,7 +95,7 @@ def keep(layout: FlowLayout, certificate: Mapping[str, Any]) -> None:
         documents.write_json(layout.proven, asdict(found))
 
 
-def newest(layout: FlowLayout) -> Proven | None:
+def newest(layout: FlowHome) -> Proven | None:
     """Return what the newest proof found, or None where there was none. Raises TerminalError
     `state-damaged`.
     """

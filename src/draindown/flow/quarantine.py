@@ -18,8 +18,8 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.flow import withdrawals
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, begins, literal, log_of, rows
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import TableLog, begins, literal, rows
 from draindown.lake.transactions import WriterId
 
 State = Literal["open", "released", "discarded"]
@@ -112,29 +112,36 @@ def place_of(row: Mapping[str, Any]) -> str:
     return f"{row['origin']['unit']}:{row['origin']['position']}"
 
 
-def places(layout: FlowLayout) -> list[dict[str, Any]]:
+def places(layout: FlowHome) -> list[dict[str, Any]]:
     """Return `quarantine_id`, `unit`, `position` and the refusing batch's `kind` of every row that
     was ever refused.
     """
     sql = f"select quarantine_id, {UNIT} as unit, {POSITION} as position, kind from t"
-    return log_of(layout, layout.quarantine).rows(sql)
+    return layout.tables.quarantine.rows(sql)
 
 
-def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, int]) -> None:
+def take_over(layout: FlowHome, staged: FlowHome, *, app: tuple[WriterId, int]) -> None:
     """Append the rows that a staged generation refused and that were never refused before. One
     commit, idempotent.
     """
-    if not log_of(staged, staged.quarantine).exists:
+    if not staged.tables.quarantine.exists:
         return
     held = (
         " left anti join held on t.quarantine_id = held.quarantine_id"
-        * log_of(layout, layout.quarantine).exists
+        * layout.tables.quarantine.exists
     )
-    delta.make_private(layout.quarantine)  # these may be the first refused rows of the flow
-    delta.append_query(layout.quarantine, staged.quarantine, f"select t.* from t{held}", app=app)
+    delta.make_private(
+        layout.tables.quarantine.path
+    )  # these may be the first refused rows of the flow
+    delta.append_query(
+        layout.tables.quarantine.path,
+        staged.tables.quarantine.path,
+        f"select t.* from t{held}",
+        app=app,
+    )
 
 
-def counts(layout: FlowLayout) -> Counts:
+def counts(layout: FlowHome) -> Counts:
     """Return the flow's refused, released, discarded and open rows. The query returns one row per
     reason and state.
     """
@@ -151,7 +158,7 @@ def counts(layout: FlowLayout) -> Counts:
     return Counts(sum(total.values()), total["released"], total["discarded"], ranked)
 
 
-def listed(layout: FlowLayout, which: Filter, limit: int | None = None) -> list[dict[str, Any]]:
+def listed(layout: FlowHome, which: Filter, limit: int | None = None) -> list[dict[str, Any]]:
     """Return the first `limit` rows that `which` selects, oldest first, each with its `state`.
     Encode binary as base64.
 
@@ -180,7 +187,7 @@ def _these(chosen: pa.Table) -> str:
     return f"{between} and {_one_of(chosen['quarantine_id'].to_pylist())}"
 
 
-def identified(layout: FlowLayout, which: Filter) -> list[str]:
+def identified(layout: FlowHome, which: Filter) -> list[str]:
     """Return the ids of the open rows that `which` selects. Raises TerminalError
     `unknown-quarantine-id`.
     """
@@ -204,7 +211,7 @@ def identified(layout: FlowLayout, which: Filter) -> list[str]:
     ]
 
 
-def released_from(layout: FlowLayout, *, without_kind: str) -> list[str]:
+def released_from(layout: FlowHome, *, without_kind: str) -> list[str]:
     """Return the ids of currently released rows that a batch of another kind than `without_kind`
     refused.
     """
@@ -215,7 +222,7 @@ def released_from(layout: FlowLayout, *, without_kind: str) -> list[str]:
     return list(found["quarantine_id"].to_pylist())
 
 
-def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
+def whole(layout: FlowHome, ids: Iterable[str]) -> list[dict[str, Any]]:
     """Return the open ones of these rows for a replay: quarantine_id, origin, arrived_at,
     first_seen, kind, `value`.
 
@@ -240,20 +247,20 @@ def _record(row: Mapping[str, Any]) -> bytes | None:
     return held if held is not None and len(held) == row["raw_length"] else None
 
 
-def discard(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str = "") -> int:
+def discard(layout: FlowHome, ids: Sequence[str], *, by: str, note: str = "") -> int:
     """Record that the open rows `ids` are discarded. Return how many. The quarantine keeps the
     rows.
     """
     return resolve(layout, ids, "discarded", by=by, note=note)
 
 
-def release(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) -> int:
+def release(layout: FlowHome, ids: Sequence[str], *, by: str, run_id: str) -> int:
     """Record that a run released the open rows `ids`. Return how many."""
     return resolve(layout, ids, "released", by=by, run_id=run_id)
 
 
 def resolve(
-    layout: FlowLayout,
+    layout: FlowHome,
     ids: Sequence[str],
     action: Action,
     *,
@@ -275,7 +282,7 @@ def resolve(
     )
 
 
-def reopen(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int:
+def reopen(layout: FlowHome, ids: Sequence[str], *, by: str, note: str) -> int:
     """Reopen rows whose decisions no longer apply. Idempotent. Return how many."""
     decided = _decided(layout, ids)
     return _decide(
@@ -288,12 +295,12 @@ def reopen(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int
     )
 
 
-def release_again(layout: FlowLayout, *, by: str, note: str) -> int:
+def release_again(layout: FlowHome, *, by: str, note: str) -> int:
     """Release again the rows reopened with this note, under the runs that released them before.
     Return how many.
     """
     reopened = f"action = 'reopened' and note = {literal(note)}"
-    found = log_of(layout, layout.resolutions).rows(
+    found = layout.tables.resolutions.rows(
         f"""select quarantine_id, last_value(run_id order by "at") filter (where action = 'released') as run_id from t
         group by quarantine_id
         having bool_or({reopened}) and bool_or(action = 'released') and last_value(action order by "at") = 'reopened'
@@ -305,7 +312,7 @@ def release_again(layout: FlowLayout, *, by: str, note: str) -> int:
     return len(found)
 
 
-def read_again(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) -> int:
+def read_again(layout: FlowHome, ids: Sequence[str], *, by: str, run_id: str) -> int:
     """Release rows, including discarded ones, that passed when a batch read their file again.
     Idempotent.
     """
@@ -322,7 +329,7 @@ def read_again(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) 
     )
 
 
-def let_through(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int:
+def let_through(layout: FlowHome, ids: Sequence[str], *, by: str, note: str) -> int:
     """Release rows that passed in a rebuild, whatever was decided about them before, replays
     included. Idempotent.
     """
@@ -337,7 +344,7 @@ def let_through(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -
     )
 
 
-def released(layout: FlowLayout, ids: Sequence[str] | None = None) -> dict[str, str]:
+def released(layout: FlowHome, ids: Sequence[str] | None = None) -> dict[str, str]:
     """Return those of `ids` (None: all rows) that are currently released, with the run that
     replayed each.
 
@@ -351,7 +358,7 @@ def released(layout: FlowLayout, ids: Sequence[str] | None = None) -> dict[str, 
 
 
 def _decide(
-    layout: FlowLayout, ids: Sequence[str], action: Action, by: str, note: str, run_id: str
+    layout: FlowHome, ids: Sequence[str], action: Action, by: str, note: str, run_id: str
 ) -> int:
     if ids:
         same: dict[str, Any] = {
@@ -364,24 +371,24 @@ def _decide(
         columns = {"quarantine_id": ids} | {
             name: [value] * len(ids) for name, value in same.items()
         }
-        delta.append(layout.resolutions, pa.Table.from_pydict(columns, RESOLUTIONS))
+        delta.append(layout.tables.resolutions.path, pa.Table.from_pydict(columns, RESOLUTIONS))
     return len(ids)
 
 
-def _after_all(layout: FlowLayout) -> datetime:
+def _after_all(layout: FlowHome) -> datetime:
     """Return now, or a microsecond after the newest decision if that is later: the order of
     decisions must hold.
     """
-    found = log_of(layout, layout.resolutions).rows('select max("at") as newest from t')
+    found = layout.tables.resolutions.rows('select max("at") as newest from t')
     newest = next((row["newest"] for row in found), None)
     return now() if newest is None else max(now(), newest + timedelta(microseconds=1))
 
 
-def _decided(layout: FlowLayout, ids: Sequence[str]) -> set[str]:
+def _decided(layout: FlowHome, ids: Sequence[str]) -> set[str]:
     return {known for known, (action, _) in _newest(layout, ids).items() if action != "reopened"}
 
 
-def _newest(layout: FlowLayout, ids: Sequence[str] | None) -> dict[str, tuple[str, str]]:
+def _newest(layout: FlowHome, ids: Sequence[str] | None) -> dict[str, tuple[str, str]]:
     """Return action and run of the newest decision about each of `ids`; None: about every row that
     has a decision.
     """
@@ -390,9 +397,7 @@ def _newest(layout: FlowLayout, ids: Sequence[str] | None) -> dict[str, tuple[st
     # A query takes no longer list. For more ids, read the newest decision about every row and
     # filter here.
     few = ids is not None and len(ids) <= _MANY
-    found = log_of(layout, layout.resolutions).rows(
-        _decisions("t", _one_of(ids or ()) if few else "")
-    )
+    found = layout.tables.resolutions.rows(_decisions("t", _one_of(ids or ()) if few else ""))
     wanted = None if ids is None else frozenset(ids)
     return {
         row["quarantine_id"]: (row["action"], row["run_id"] or "")
@@ -412,7 +417,7 @@ def _decisions(table: str, where: str = "") -> str:
 
 
 def query(
-    layout: FlowLayout,
+    layout: FlowHome,
     select: str,
     which: Filter,
     rest: str,
@@ -429,7 +434,7 @@ def query(
     The rows have the columns of the quarantine and `state`. Filter, order, limit and sums run
     inside the query. It reads only the columns that `select` names.
     """
-    refused, resolutions = log_of(layout, layout.quarantine), log_of(layout, layout.resolutions)
+    refused, resolutions = layout.tables.quarantine, layout.tables.resolutions
     if not refused.exists:
         return pa.table({name: [] for name in (*COLUMNS, "state", "rows")})
     decided = {"resolutions": resolutions} if resolutions.exists else {}
@@ -441,7 +446,7 @@ def query(
     )
 
 
-def _tests(layout: FlowLayout, which: Filter) -> Iterator[str]:
+def _tests(layout: FlowHome, which: Filter) -> Iterator[str]:
     """Yield the SQL conditions of `which`, to be joined by AND."""
     if which.reason:
         yield f"{literal(which.reason)} in (reason, concat(reason, ':', field))"
@@ -464,7 +469,7 @@ def _base64(value: bytes | None) -> str | None:
     return None if value is None else base64.b64encode(value).decode()
 
 
-def _unknown(layout: FlowLayout, wanted: str, matching: int) -> TerminalError:
+def _unknown(layout: FlowHome, wanted: str, matching: int) -> TerminalError:
     met = f"{matching} refused rows begin with it" if matching else "no refused row has it"
     return TerminalError(
         "unknown-quarantine-id",

@@ -19,8 +19,7 @@ from draindown.base.formatting import count, percent
 from draindown.flow import quarantine
 from draindown.flow.hints import hint
 from draindown.gate.published import REFUSED_SHARE, Unpublished
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.home import FlowHome
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, Place
@@ -122,12 +121,12 @@ def judged(request: Request, state: Unpublished) -> list[Expectation]:
     found = list(windows(rows))
     if not found or not found[-1].records:
         return []
-    if worst(bounds, found)[0] and log_of(layout, layout.resolutions).exists:
+    if worst(bounds, found)[0] and layout.tables.resolutions.exists:
         found = list(windows(rows, open_rows(layout, rows, request.flow_spec.source.counts_from)))
     return [_verdict(request, rows, found)]
 
 
-def unpublished_rows(layout: FlowLayout, state: Unpublished) -> list[BatchRow]:
+def unpublished_rows(layout: FlowHome, state: Unpublished) -> list[BatchRow]:
     """Return the ledger rows of unpublished source batches, from the newest generation that has
     any.
 
@@ -144,14 +143,14 @@ def unpublished_rows(layout: FlowLayout, state: Unpublished) -> list[BatchRow]:
     return [row for row in rows if row.generation == newest]
 
 
-def open_rows(layout: FlowLayout, rows: Sequence[BatchRow], counts_from: int) -> dict[Place, int]:
+def open_rows(layout: FlowHome, rows: Sequence[BatchRow], counts_from: int) -> dict[Place, int]:
     """Return the number of open refused rows by batch. Rows that an earlier generation refused
     first count, too.
 
     `counts_from`: position of the first record of a unit.
     """
     refusing = {row.place: row for row in rows if row.quarantined}
-    if not refusing or not log_of(layout, layout.inputs).exists:
+    if not refusing or not layout.tables.inputs.exists:
         return {}
     within = (
         f"{quarantine.UNIT} = read_unit and {quarantine.POSITION} >= read_from + {int(counts_from)} "
@@ -163,7 +162,7 @@ def open_rows(layout: FlowLayout, rows: Sequence[BatchRow], counts_from: int) ->
         quarantine.Filter(),
         f"group by {_READER}",
         join=f" join ({_READ_BY.format(batches=inputs.among(refusing))}) on {within}",
-        beside={"inputs": log_of(layout, layout.inputs)},
+        beside={"inputs": layout.tables.inputs},
     ).to_pylist()
     still = {
         (row["read_generation"], row["read_kind"], row["read_batch"]): int(row["rows"])
@@ -197,7 +196,7 @@ def wanted(bounds: QuarantineBounds) -> str:
 
 
 def told(
-    flow: FlowSpec | DerivedFlow, layout: FlowLayout, rows: Sequence[BatchRow]
+    flow: FlowSpec | DerivedFlow, layout: FlowHome, rows: Sequence[BatchRow]
 ) -> tuple[State, list[Finding]]:
     """Return the verdict that a check will reach if nobody decides, and the finding that a drain
     reports.
@@ -215,13 +214,13 @@ def told(
     what = f"{count(window.refused)} of {count(window.records, 'record')} refused ({percent(window.share)})"
     listing = f"draindown quarantine list {layout.pipeline} --flow {layout.flow}"
     subject, detail = (
-        quarantine.place_of(first) if first else layout.quarantine,
+        quarantine.place_of(first) if first else layout.tables.quarantine.path,
         "; ".join([what, *_about(flow, first)]),
     )
     return state, [Finding(kind="refused", subject=subject, detail=detail, next=listing)]
 
 
-def first_refused(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[str, Any] | None:
+def first_refused(layout: FlowHome, rows: Sequence[BatchRow]) -> dict[str, Any] | None:
     """Return the first row that these source batches refused, by unit and position; None if the
     quarantine has none.
     """
@@ -234,7 +233,7 @@ def first_refused(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[str, Any
     numbers = ", ".join(str(int(batch)) for of, batch in batches if of == generation)
     where = f"kind = 'source' and generation = {int(generation)} and batch in ({numbers})"
     sql = f"select {', '.join(_SHOWN)}, substr(raw, 1, 2000) as raw from t where {where}"
-    found = log_of(layout, layout.quarantine).rows(
+    found = layout.tables.quarantine.rows(
         f"{sql} order by batch, {quarantine.UNIT}, {quarantine.POSITION} limit 1"
     )
     return found[0] if found else None

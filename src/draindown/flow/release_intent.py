@@ -13,8 +13,7 @@ from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import generations, quarantine
 from draindown.lake import documents
 from draindown.lake.documents import kept, write_json
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.home import FlowHome
 from draindown.lake.transactions import WriterId
 from draindown.ledger import table as ledger_table
 
@@ -32,25 +31,25 @@ class Pending:
     ids: tuple[str, ...]
     read_again: bool = False
 
-    def is_applied(self, layout: FlowLayout) -> bool:
+    def is_applied(self, layout: FlowHome) -> bool:
         """Return whether the target holds the batch."""
-        newest = log_of(layout, layout.table).last(WriterId(self.app))
+        newest = layout.tables.target.last(WriterId(self.app))
         return newest is not None and newest >= self.batch
 
 
-def pending(layout: FlowLayout) -> Pending | None:
+def pending(layout: FlowHome) -> Pending | None:
     """Return the note that waits to be settled, or None. Raises TerminalError `state-damaged`."""
     lost = "refused rows that were let through last may stay open: see `state-damaged` before you decide about them"
     # no fallback to an older copy: its batch was settled long ago
     return kept(layout.replaying, _read, without=lost, copied=False)
 
 
-def note(layout: FlowLayout, of: Pending) -> None:
+def note(layout: FlowHome, of: Pending) -> None:
     """Write the note of a batch, replacing any older one. Call it under the lease."""
     write_json(layout.replaying, asdict(of))
 
 
-def forget(layout: FlowLayout, settled: Pending) -> None:
+def forget(layout: FlowHome, settled: Pending) -> None:
     """Remove the note if it is still this one. A driver that wakes up late may find the note of a
     later batch.
     """
@@ -58,7 +57,7 @@ def forget(layout: FlowLayout, settled: Pending) -> None:
         documents.delete(layout.replaying)
 
 
-def unsettled(layout: FlowLayout) -> int:
+def unsettled(layout: FlowHome) -> int:
     """Return how many rows the target holds that are not marked as released. Raises TerminalError
     `state-damaged`.
     """
@@ -72,7 +71,7 @@ def _read(content: Mapping[str, Any]) -> Pending:
     return Pending(**{**content, "ids": tuple(content["ids"])})
 
 
-def release_applied(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> int:
+def release_applied(layout: FlowHome, *, by: str, reached: StepHook = ignore_step) -> int:
     """Record as released the rows that the newest batch with a release note has applied. Return how
     many.
 
@@ -93,7 +92,7 @@ def release_applied(layout: FlowLayout, *, by: str, reached: StepHook = ignore_s
     return settled
 
 
-def _heal(layout: FlowLayout) -> None:
+def _heal(layout: FlowHome) -> None:
     try:
         ledger_table.heal(layout, generations.generation_if_told(layout) or 0)
     except TerminalError as error:

@@ -9,8 +9,8 @@ from draindown.base.errors import TerminalError
 from draindown.flow import altered, generations, integrity
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.commits import Commit, standing_restores
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import Snapshot, TableLog, log_of
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import from_commit
@@ -21,7 +21,7 @@ from draindown.spec.landing import FlowSpec
 _LOOK_BACK = 1000  # commits to read after the newest batch
 
 
-def resume(layout: FlowLayout, flow: FlowSpec | DerivedFlow | None = None) -> int:
+def resume(layout: FlowHome, flow: FlowSpec | DerivedFlow | None = None) -> int:
     """Return the live generation after verifying that its next batch may follow its last. Repairs
     the ledger.
 
@@ -32,9 +32,7 @@ def resume(layout: FlowLayout, flow: FlowSpec | DerivedFlow | None = None) -> in
     `generation-damaged`, `checkpoint-damaged`, `checkpoint-missing`, `checkpoint-without-metadata`,
     `table-behind-checkpoint`, `intake-behind-checkpoint`, `intake-replaced`.
     """
-    layout = Snapshot.of(
-        layout
-    )  # under the lease nobody else writes, so one snapshot stays valid to the end
+    layout = layout.view()  # under the lease nobody else writes, so one view stays valid to the end
     integrity.refuse(layout)
     if flow is not None:
         altered.refuse(layout, flow)
@@ -42,7 +40,7 @@ def resume(layout: FlowLayout, flow: FlowSpec | DerivedFlow | None = None) -> in
     checkpoint = Checkpoint(layout.checkpoint(generation))
     checkpoint.verify()
     generations.refuse_lost(
-        layout, generation, log_of(layout, layout.table).last(app_id(layout, generation, "rows"))
+        layout, generation, layout.tables.target.last(app_id(layout, generation, "rows"))
     )
     refuse_behind(layout, checkpoint, generation)
     refuse_other_intake(layout, checkpoint, generation)
@@ -50,7 +48,7 @@ def resume(layout: FlowLayout, flow: FlowSpec | DerivedFlow | None = None) -> in
     return generation
 
 
-def forget_void(layout: FlowLayout, generation: int, source: Source) -> None:
+def forget_void(layout: FlowHome, generation: int, source: Source) -> None:
     """Forget the slices of a generation that are void, and the checkpoint that planned them.
     Idempotent.
 
@@ -63,13 +61,15 @@ def forget_void(layout: FlowLayout, generation: int, source: Source) -> None:
         shutil.rmtree(forgotten)
     if source.following and source.following.is_void(layout, generation):
         forgotten.mkdir(parents=True)
-        for path in map(Path, (layout.checkpoint(generation), layout.intake_of(generation))):
+        for path in map(
+            Path, (layout.checkpoint(generation), layout.tables.intake(generation).path)
+        ):
             if path.exists():
                 path.rename(forgotten / path.name)
         shutil.rmtree(forgotten)
 
 
-def refuse_behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> None:
+def refuse_behind(layout: FlowHome, checkpoint: Checkpoint, generation: int) -> None:
     """Refuse to continue if the target lacks batches that the checkpoint has committed. Their rows
     would be missing.
 
@@ -83,12 +83,12 @@ def refuse_behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -
             found=found,
             next=[
                 f"draindown reset {layout.pipeline} --flow {layout.flow}",
-                f"put {layout.table} back as it was, as a whole",
+                f"put {layout.tables.target.path} back as it was, as a whole",
             ],
         )
 
 
-def refuse_other_intake(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> None:
+def refuse_other_intake(layout: FlowHome, checkpoint: Checkpoint, generation: int) -> None:
     """Refuse to continue on another intake than the checkpoint's. Its slices would count as read
     without being read.
 
@@ -97,9 +97,9 @@ def refuse_other_intake(layout: FlowLayout, checkpoint: Checkpoint, generation: 
     planned, reads = checkpoint.last_offset, checkpoint.intake_id
     if planned is None:
         return
-    path = layout.intake_of(generation)
-    table = log_of(
-        layout, path
+    path = layout.tables.intake(generation).path
+    table = layout.tables.at(
+        path
     )  # opened after the checkpoint, since a running drain writes the intake first
     last = table.version if table.exists else 0
     replaced = reads is not None and table.exists and table.id != reads
@@ -120,24 +120,25 @@ def refuse_other_intake(layout: FlowLayout, checkpoint: Checkpoint, generation: 
     )
 
 
-def behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> str | None:
+def behind(layout: FlowHome, checkpoint: Checkpoint, generation: int) -> str | None:
     """Describe which batches committed in the checkpoint the target lacks; None if it lacks
     none.
     """
     done = checkpoint.last_commit
     if done is None:
         return None
-    table = log_of(layout, layout.table)
+    table = layout.tables.target
     newest = table.last(app_id(layout, generation, "rows"))
+    ahead = f"the checkpoint is done with batches up to {done}, the table {table.path}"
     if newest is None:
         what = "knows no batch of it" if table.exists else "is gone"
-        return f"the checkpoint is done with batches up to {done}, the table {layout.table} {what}"
+        return f"{ahead} {what}"
     if newest < done:
-        return f"the checkpoint is done with batches up to {done}, the table {layout.table} ends at batch {newest}"
+        return f"{ahead} ends at batch {newest}"
     return _taken_back(layout, generation, table)
 
 
-def _taken_back(layout: FlowLayout, generation: int, table: TableLog) -> str | None:
+def _taken_back(layout: FlowHome, generation: int, table: TableLog) -> str | None:
     """Describe a RESTORE that removed batches of the generation; None if none did, or another one
     brought them back.
 
@@ -153,6 +154,6 @@ def _taken_back(layout: FlowLayout, generation: int, table: TableLog) -> str | N
         later.append(commit)
     for restore in standing_restores(later):
         if (to := restore.restored) is not None and to < last:
-            by = f"version {restore.version} of the table {layout.table} restored version {to}"
+            by = f"version {restore.version} of the table {layout.tables.target.path} restored version {to}"
             return f"{by}, before the newest batch in version {last}"
     return None

@@ -19,7 +19,7 @@ from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.flow import renamed_fields
 from draindown.lake.documents import read_json, write_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.ledger.rows import Place
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.formats import Format
@@ -114,7 +114,7 @@ class Known:
     empty: frozenset[str] = frozenset()
 
 
-def seen(layout: FlowLayout) -> list[Sighting]:
+def seen(layout: FlowHome) -> list[Sighting]:
     """Return everything remembered of a flow, oldest first; nothing if the document is missing or
     torn.
     """
@@ -128,7 +128,7 @@ def seen(layout: FlowLayout) -> list[Sighting]:
         return []
 
 
-def remember(layout: FlowLayout, sightings: Iterable[Sighting]) -> None:
+def remember(layout: FlowHome, sightings: Iterable[Sighting]) -> None:
     """Store sightings that are new, and the first value of a field that had none, in place of the
     older sighting.
 
@@ -168,7 +168,7 @@ def _first_values(
     return found
 
 
-def known(layout: FlowLayout, flow: FlowSpec, columns: Collection[str]) -> Known:
+def known(layout: FlowHome, flow: FlowSpec, columns: Collection[str]) -> Known:
     """Return the names that a batch need not look for again. `columns`: columns of the table that
     take fields.
     """
@@ -199,7 +199,7 @@ def known(layout: FlowLayout, flow: FlowSpec, columns: Collection[str]) -> Known
     )
 
 
-def unnamed(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[Sighting]:
+def unnamed(layout: FlowHome, flow: FlowSpec | DerivedFlow) -> list[Sighting]:
     """Return remembered fields that the contract still does not name, and columns that units
     lacked; oldest first.
     """
@@ -213,7 +213,7 @@ def unnamed(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[Sighting]:
 
 
 def findings(
-    layout: FlowLayout, flow: FlowSpec | DerivedFlow, run_id: str, batches: Collection[Place] = ()
+    layout: FlowHome, flow: FlowSpec | DerivedFlow, run_id: str, batches: Collection[Place] = ()
 ) -> list[Finding]:
     """Return the drift findings of one run: what it or `batches` saw first (the run may be a
     retry).
@@ -229,15 +229,13 @@ def findings(
     return told
 
 
-def _finding(
-    layout: FlowLayout, flow: FlowSpec, one: Sighting, mine: Sequence[Sighting]
-) -> Finding:
+def _finding(layout: FlowHome, flow: FlowSpec, one: Sighting, mine: Sequence[Sighting]) -> Finding:
     detail, then = _told(layout, flow, one, mine)
     return Finding(kind=one.kind, subject=one.name or layout.flow, detail=detail, next=then)
 
 
 def _told(
-    layout: FlowLayout, flow: FlowSpec, one: Sighting, mine: Sequence[Sighting]
+    layout: FlowHome, flow: FlowSpec, one: Sighting, mine: Sequence[Sighting]
 ) -> tuple[str, str]:
     """Return what was seen and what can be done about it."""
     where = f"first in {one.where}"
@@ -316,7 +314,7 @@ def within(flow: FlowSpec, field: str) -> str | None:
     return max(around, key=lambda one: len(one[0]))[1] if around else None
 
 
-def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting, beside: Sequence[str]) -> str:
+def _name_it(layout: FlowHome, flow: FlowSpec, one: Sighting, beside: Sequence[str]) -> str:
     column = within(flow, one.name)
     if column is not None:
         again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
@@ -333,7 +331,7 @@ def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting, beside: Sequence
     )
 
 
-def _change_from(layout: FlowLayout, flow: FlowSpec, one: Sighting, column: str) -> str:
+def _change_from(layout: FlowHome, flow: FlowSpec, one: Sighting, column: str) -> str:
     """Return how to take a column from the field, and what brings back the rows that were read
     without the column.
     """
@@ -347,7 +345,7 @@ def _change_from(layout: FlowLayout, flow: FlowSpec, one: Sighting, column: str)
     return f"{change}run, and fill the rows that were read meanwhile: {_replay(layout, one)}"
 
 
-def _add_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
+def _add_it(layout: FlowHome, flow: FlowSpec, one: Sighting) -> str:
     if not one.has_value:
         return "nothing to do: its first value is reported with its type"
     twin = next((name for name in flow.columns if caseless(name) == caseless(one.name)), None)
@@ -363,7 +361,7 @@ def _add_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
     return f"{add}, run, then fill older rows: {_replay(layout, one)}"
 
 
-def _replay(layout: FlowLayout, one: Sighting) -> str:
+def _replay(layout: FlowHome, one: Sighting) -> str:
     return f"draindown replay {layout.pipeline} --flow {layout.flow} --from {one.at} --to {_FOR_EVER} --yes"
 
 

@@ -13,8 +13,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
 from draindown.flow import sink_identity, sink_state
 from draindown.flow.sink_state import Holds, SinkState
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.home import FlowHome
 from draindown.runs.request import Request
 from draindown.sinks import registry
 from draindown.sinks.port import Sink, SinkBatch, SinkColumn, SinkPlace
@@ -46,7 +45,10 @@ def holds_of(request: Request, sink: FlowSink) -> Holds:
     """Return what decides which rows a sink holds: its spec, and the table that they are from."""
     fingerprint = sink.fingerprint(keys_of(request, sink), request.declared.zone)
     return Holds(
-        fingerprint, request.layout.quarantine if sink.is_of_refused else request.layout.table
+        fingerprint,
+        request.layout.tables.quarantine.path
+        if sink.is_of_refused
+        else request.layout.tables.target.path,
     )
 
 
@@ -69,7 +71,7 @@ def columns_of(request: Request, sink: FlowSink, types: Mapping[str, str]) -> di
     return {name: SinkColumn(to, types[name], name in keys) for name, to in named.items()}
 
 
-def findings(request: Request, layout: FlowLayout) -> list[Finding]:
+def findings(request: Request, layout: FlowHome) -> list[Finding]:
     """Return a finding for each sink that must be filled. No-op, and no look at anything, for a
     flow without sinks.
     """
@@ -91,7 +93,7 @@ def fill_command(request: Request, name: str) -> str:
     return f"draindown sink fill {request.spec.pipeline} --flow {request.flow} --sink {name} --yes"
 
 
-def refuse_unready(request: Request, layout: FlowLayout) -> None:
+def refuse_unready(request: Request, layout: FlowHome) -> None:
     """Ask each sink whether it could take a batch: it answers, and target, rights, columns and keys
     fit.
 
@@ -104,7 +106,7 @@ def refuse_unready(request: Request, layout: FlowLayout) -> None:
             refuse_unready_sink(request, layout, name)
 
 
-def refuse_unready_sink(request: Request, layout: FlowLayout, name: str) -> None:
+def refuse_unready_sink(request: Request, layout: FlowHome, name: str) -> None:
     """Ask one sink as `refuse_unready` does, or only whether its target is there if a run alone
     knows the columns.
     """
@@ -117,7 +119,7 @@ def refuse_unready_sink(request: Request, layout: FlowLayout, name: str) -> None
             target.check(list(columns_of(request, sink, types).values()))
 
 
-def behind(request: Request, layout: FlowLayout, name: str, target: Sink) -> Iterator[str]:
+def behind(request: Request, layout: FlowHome, name: str, target: Sink) -> Iterator[str]:
     """Yield in words what the sink has recorded otherwise than it was sent. `target`: the sink.
 
     It lacks batches if it was restored from an older copy, or is another one than before; it has
@@ -137,7 +139,7 @@ def behind(request: Request, layout: FlowLayout, name: str, target: Sink) -> Ite
             yield f"sink {name} {ends} of kind {one.kind}; {one.number} was sent last"
 
 
-def note_restored(request: Request, layout: FlowLayout, name: str, target: Sink) -> None:
+def note_restored(request: Request, layout: FlowHome, name: str, target: Sink) -> None:
     """Mark a sink as stale that has not the batches which were sent to it. Call it under the lease,
     before a batch.
 
@@ -155,13 +157,13 @@ def note_restored(request: Request, layout: FlowLayout, name: str, target: Sink)
         stale.write(layout, name)
 
 
-def _types(request: Request, sink: FlowSink, layout: FlowLayout) -> Mapping[str, str] | None:
+def _types(request: Request, sink: FlowSink, layout: FlowHome) -> Mapping[str, str] | None:
     """Return the columns of what a sink gets, with Spark's names of their types; None before the
     first batch.
     """
     if sink.is_of_refused:
         return QUARANTINED
-    table = log_of(layout, layout.table)
+    table = layout.tables.target
     types = request.declared.known_columns
     if table.exists:
         types = {name: _spark_name(kind) for name, kind in table.column_types.items()}

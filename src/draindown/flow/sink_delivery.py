@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow.sink_state import RESTORED, Holds, Sending, SinkState, begun
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sinks.port import Sink, SinkBatch, SinkColumn
 from draindown.sinks.refusals import CODE
 
@@ -23,7 +23,7 @@ Rows = Callable[[], Iterable["pyarrow.RecordBatch"]]
 
 
 def deliver(
-    layout: FlowLayout,
+    layout: FlowHome,
     sink: Sink,
     batch: SinkBatch,
     columns: Sequence[SinkColumn],
@@ -90,7 +90,7 @@ def _guarded(rows: Rows, name: str, reached: StepHook) -> Iterator[pyarrow.Recor
 
 
 def _send(
-    layout: FlowLayout,
+    layout: FlowHome,
     sink: Sink,
     batch: SinkBatch,
     columns: Sequence[SinkColumn],
@@ -110,7 +110,7 @@ def _send(
 
 
 def _note(
-    layout: FlowLayout, name: str, state: SinkState, sink: Sink, batch: SinkBatch, *, sent: bool
+    layout: FlowHome, name: str, state: SinkState, sink: Sink, batch: SinkBatch, *, sent: bool
 ) -> SinkState:
     said = (batch.writer, batch.number, batch.kind, batch.rows, batch.digest, sent)
     before, one = state.of(batch.writer), Sending(*said, epoch=batch.epoch, recorded=sink.records)
@@ -122,7 +122,7 @@ def _note(
     return state
 
 
-def _is_done(layout: FlowLayout, known: Sending | None, sink: Sink, batch: SinkBatch) -> bool:
+def _is_done(layout: FlowHome, known: Sending | None, sink: Sink, batch: SinkBatch) -> bool:
     """Return whether the sink has the batch. Raises TerminalError `sink-differs` if it has other
     rows of it.
 
@@ -169,7 +169,7 @@ def _is_older(there: SinkBatch, known: Sending) -> bool:
     return there.digest != known.digest and there.epoch < known.epoch
 
 
-def _differs(layout: FlowLayout, batch: SinkBatch, found: str) -> TerminalError:
+def _differs(layout: FlowHome, batch: SinkBatch, found: str) -> TerminalError:
     where = f"{layout.pipeline} --flow {layout.flow} --sink {batch.place.sink}"
     return TerminalError(
         "sink-differs",
@@ -184,7 +184,7 @@ def _differs(layout: FlowLayout, batch: SinkBatch, found: str) -> TerminalError:
     )
 
 
-def _unrecorded(layout: FlowLayout, batch: SinkBatch) -> TerminalError:
+def _unrecorded(layout: FlowHome, batch: SinkBatch) -> TerminalError:
     where, sink = f"{layout.pipeline} --flow {layout.flow}", batch.place.sink
     return TerminalError(
         "sink-records",

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from draindown.base.clock import now
 from draindown.lake.documents import create_json, kept, make_home
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
 
 
-def next_epoch(layout: FlowLayout, check: Callable[[], None]) -> int:
+def next_epoch(layout: FlowHome, check: Callable[[], None]) -> int:
     """Claim the next epoch of the flow's sinks. Call it under the lease; `check` raises once that
     is lost.
 
@@ -38,7 +38,7 @@ def next_epoch(layout: FlowLayout, check: Callable[[], None]) -> int:
             return epoch
 
 
-def lake_name(layout: FlowLayout) -> str:
+def lake_name(layout: FlowHome) -> str:
     """Return the name under which sinks know the lake: its address when the flow first sent to one.
 
     Another address of the same lake, a mount elsewhere or a lake that was moved, changes nothing at
@@ -52,5 +52,5 @@ def lake_name(layout: FlowLayout) -> str:
     return kept(path, lambda content: str(content["lake"]), without=without) or layout.lake
 
 
-def _name_of_lake(layout: FlowLayout) -> str:
+def _name_of_lake(layout: FlowHome) -> str:
     return f"{layout.sinks}/lake"

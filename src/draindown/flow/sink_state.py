@@ -17,8 +17,7 @@ from typing import Any, Self
 from draindown.base.clock import now
 from draindown.base.errors import TransientError
 from draindown.lake.documents import kept, write_json
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.home import FlowHome
 from draindown.lake.transactions import WriterId
 from draindown.sinks.port import FILL
 
@@ -129,7 +128,7 @@ class SinkState:
     bases: tuple[int, ...] = ()
 
     @classmethod
-    def read(cls, layout: FlowLayout, name: str) -> Self:
+    def read(cls, layout: FlowHome, name: str) -> Self:
         """Return the state of a sink; that of one which nothing was sent to if there is no
         document.
 
@@ -154,7 +153,7 @@ class SinkState:
             bases=tuple(content.get("bases", ())),
         )
 
-    def write(self, layout: FlowLayout, name: str) -> None:
+    def write(self, layout: FlowHome, name: str) -> None:
         """Replace the document."""
         Path(layout.sinks).mkdir(mode=0o700, exist_ok=True)
         write_json(layout.sink(name), asdict(self))
@@ -195,13 +194,13 @@ class SinkState:
         return self.stale == SWAPPED and len(self.bases) == 1
 
 
-def names(layout: FlowLayout) -> list[str]:
+def names(layout: FlowHome) -> list[str]:
     """Return the names of all sinks that were ever sent to."""
     home = Path(layout.sinks)
     return sorted(path.stem for path in home.glob("*.json")) if home.is_dir() else []
 
 
-def stale(layout: FlowLayout, sinks: Mapping[str, Holds]) -> Iterator[tuple[str, str]]:
+def stale(layout: FlowHome, sinks: Mapping[str, Holds]) -> Iterator[tuple[str, str]]:
     """Yield the sinks that must be filled, each with the reason.
 
     Reads one document each, and counts the rows of its table where a sink got nothing yet.
@@ -215,12 +214,12 @@ def stale(layout: FlowLayout, sinks: Mapping[str, Holds]) -> Iterator[tuple[str,
             yield name, why
 
 
-def _has_rows(layout: FlowLayout, table: str) -> bool:
-    log = log_of(layout, table)
+def _has_rows(layout: FlowHome, table: str) -> bool:
+    log = layout.tables.at(table)
     return log.exists and log.row_count != 0
 
 
-def begun(state: SinkState, holds: Holds, layout: FlowLayout) -> SinkState:
+def begun(state: SinkState, holds: Holds, layout: FlowHome) -> SinkState:
     """Return the state of a sink that gets a batch by the spec of `holds`.
 
     It is stale from then on if the table has rows that it never got, or if it has rows by another
@@ -234,7 +233,7 @@ def begun(state: SinkState, holds: Holds, layout: FlowLayout) -> SinkState:
     return state.because(EDITED) if state.filled != holds.fingerprint else state
 
 
-def in_flight(layout: FlowLayout) -> dict[str, Sending]:
+def in_flight(layout: FlowHome) -> dict[str, Sending]:
     """Return the batches that sinks have, or may have in part, and the table does not, by sink."""
     found: dict[str, Sending] = {}
     log = None
@@ -242,14 +241,14 @@ def in_flight(layout: FlowLayout) -> dict[str, Sending]:
         for one in SinkState.read(layout, name).sendings:
             if one.kind == FILL:
                 continue
-            log = log or log_of(layout.live, layout.live.table)
+            log = log or layout.live.tables.target
             last = log.last(WriterId(one.writer)) if log.exists else None
             if last is None or last < one.number:
                 found[name] = one
     return found
 
 
-def refuse_in_flight(layout: FlowLayout, *, writer: str = "") -> None:
+def refuse_in_flight(layout: FlowHome, *, writer: str = "") -> None:
     """Refuse to go on while a sink has a batch that the table lacks, unless it is one of `writer`.
 
     Whatever ran before that batch would change its rows: the sink and the table would then differ
@@ -273,7 +272,7 @@ def refuse_in_flight(layout: FlowLayout, *, writer: str = "") -> None:
         )
 
 
-def finishing(layout: FlowLayout, one: Sending) -> str:
+def finishing(layout: FlowHome, one: Sending) -> str:
     """Return the command that finishes a batch on its way to a sink: of the kind that began it,
     with its options.
     """
@@ -289,7 +288,7 @@ def finishing(layout: FlowLayout, one: Sending) -> str:
     )
 
 
-def give_up(layout: FlowLayout, name: str, *, by: str, reason: str) -> list[Sending]:
+def give_up(layout: FlowHome, name: str, *, by: str, reason: str) -> list[Sending]:
     """Give up the batch that the sink has, or refuses, and the table lacks. The sink is stale then.
     Return it.
 
@@ -310,7 +309,7 @@ def give_up(layout: FlowLayout, name: str, *, by: str, reason: str) -> list[Send
     return [lost]
 
 
-def on_its_way(layout: FlowLayout, name: str) -> tuple[Sending | None, Fill | None]:
+def on_its_way(layout: FlowHome, name: str) -> tuple[Sending | None, Fill | None]:
     """Return the batch that the sink has, or may get, before the table, and the fill in
     progress.
     """
@@ -318,7 +317,7 @@ def on_its_way(layout: FlowLayout, name: str) -> tuple[Sending | None, Fill | No
 
 
 def skip_row(
-    layout: FlowLayout, name: str, key: Mapping[str, str], *, by: str, reason: str
+    layout: FlowHome, name: str, key: Mapping[str, str], *, by: str, reason: str
 ) -> Skip | None:
     """Give up one row of the batch on its way to the sink, or of a fill in progress: it is not
     sent. Return it.
@@ -348,6 +347,6 @@ def _with(state: SinkState, waiting: Sending | None, skip: Skip) -> SinkState:
     return replace(state, skips=(*kept, skip))
 
 
-def fill_writer(layout: FlowLayout, name: str, number: int) -> str:
+def fill_writer(layout: FlowHome, name: str, number: int) -> str:
     """Return the writer of a fill: each fill is one by itself."""
     return f"fill:{layout.pipeline}.{layout.flow}.{name}:{number}"

@@ -11,7 +11,7 @@ from datetime import datetime
 from draindown.base.errors import TerminalError, next_steps
 from draindown.base.formatting import printable, printable_lines
 from draindown.flow.at_work import of_run
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.runs import starts, store
 from draindown.runs.card import card, verdict
 from draindown.runs.report import StepReport
@@ -63,14 +63,14 @@ class Standing:
         return self.unfinished.began if self.unfinished else None
 
 
-def newest(layout: FlowLayout, pipeline: str, limit: int) -> Iterator[Standing]:
+def newest(layout: FlowHome, pipeline: str, limit: int) -> Iterator[Standing]:
     """Yield how the newest runs of a flow stand, the newest first."""
     for run_id, _ in store.runs_and_silent(layout, limit):
         if (found := of(layout, pipeline, run_id)) is not None:
             yield found
 
 
-def of(layout: FlowLayout, pipeline: str, run_id: str) -> Standing | None:
+def of(layout: FlowHome, pipeline: str, run_id: str) -> Standing | None:
     """Return how a run stands; None if it left neither a report nor a start that is at work or
     died.
     """
@@ -94,7 +94,7 @@ def of(layout: FlowLayout, pipeline: str, run_id: str) -> Standing | None:
     )
 
 
-def _unreadable(layout: FlowLayout, pipeline: str, run_id: str, error: Exception) -> Standing:
+def _unreadable(layout: FlowHome, pipeline: str, run_id: str, error: Exception) -> Standing:
     said = f"FAILED  {pipeline}/{layout.flow}  its reports can't be read"
     return Standing(
         run_id, "FAILED", said, printable_lines(f"{said}\n{layout.run_reports(run_id)}: {error}")

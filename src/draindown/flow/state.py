@@ -1,4 +1,4 @@
-"""A snapshot of a flow's state: checkpoint, table logs and documents, each opened once.
+"""A view of a flow's state: checkpoint, tables and documents, each opened once.
 
 A running drain writes intake, quarantine, tombstones, target, ledger and the checkpoint's commits,
 in this order. The snapshot therefore lists the checkpoint first, and `integrity.damaged` opens the
@@ -7,31 +7,32 @@ logs starting with the ledger. No log then seems to lack what something read bef
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Self
 
 from draindown.flow import generations, integrity, resume
 from draindown.flow.checkpoint import Checkpoint
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import Snapshot, log_of
+from draindown.lake.home import FlowHome
 from draindown.lake.transactions import app_id
 
 
 @dataclass(frozen=True)
-class FlowState(Snapshot):
-    """A frozen view of one flow. A function that is given this instead of a layout sees the flow as
-    of the snapshot.
+class FlowState(FlowHome):
+    """A view of one flow that also remembers its checkpoint.
 
-    For readers only. A writer must use the plain layout after it has written.
+    For readers only. A writer must use the home after it has written.
     """
 
     @classmethod
-    def of(cls, layout: FlowLayout) -> Self:
-        """Return a snapshot of a flow. The checkpoint is listed immediately, everything else on
-        first use.
+    def of(cls, layout: FlowHome) -> Self:
+        """Return a view of a flow, which has opened nothing but the listing of the checkpoint. A
+        state is returned unchanged.
         """
-        state = super().of(layout)
+        if isinstance(layout, cls):
+            return layout
+        known = {one.name: getattr(layout, one.name) for one in fields(FlowHome)}
+        state = cls(**{**known, "_opened": {}})
         if generations.generation_if_told(state) is not None:
             state.live_checkpoint.look()
         return state
@@ -51,7 +52,7 @@ class FlowState(Snapshot):
         """Newest source batch of the live generation that the target holds; None if there is
         none.
         """
-        return log_of(self, self.table).last(app_id(self, self.live_generation, "rows"))
+        return self.tables.target.last(app_id(self, self.live_generation, "rows"))
 
     def refuse_damage(self) -> None:
         """Refuse to continue if a table lost commits. Raises like `integrity.refuse`."""

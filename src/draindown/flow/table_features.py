@@ -11,8 +11,8 @@ from deltalake.exceptions import DeltaError
 
 from draindown.base.errors import TerminalError
 from draindown.lake import features
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import TableLog
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,16 @@ class Unfit:
     next: tuple[str, ...]
 
 
-def unfit(layout: FlowLayout, path: str) -> Unfit | None:
+def unfit(layout: FlowHome, path: str) -> Unfit | None:
     """Return the features of one of the flow's tables that keep an engine from its work; None if
     all are supported.
     """
-    log = log_of(layout, path)
+    log = layout.tables.at(path)
     if error := unsupported(log):
         return Unfit(path, error.found, tuple(_ways(layout, path, error.names)))
     if not log.is_whole:
         return None
-    beside = path != layout.table
+    beside = path != layout.tables.target.path
     names = features.unwritable(log.table.protocol(), beside=beside)
     if not names:
         return None
@@ -56,7 +56,7 @@ def unsupported(log: TableLog) -> features.Unsupported | None:
     return None
 
 
-def refuse(layout: FlowLayout, paths: Iterable[str]) -> None:
+def refuse(layout: FlowHome, paths: Iterable[str]) -> None:
     """Refuse to work with tables that `unfit` finds. Raises TerminalError `table-feature`."""
     found = [one for path in paths if (one := unfit(layout, path))]
     if found:
@@ -68,9 +68,9 @@ def refuse(layout: FlowLayout, paths: Iterable[str]) -> None:
         )
 
 
-def _ways(layout: FlowLayout, path: str, names: Sequence[str]) -> Iterator[str]:
+def _ways(layout: FlowHome, path: str, names: Sequence[str]) -> Iterator[str]:
     yield from features.dropped(path, names)
-    aside = " --table-aside" * (path == layout.table)
+    aside = " --table-aside" * (path == layout.tables.target.path)
     yield (
         f"draindown reset {layout.pipeline} --flow {layout.flow}{aside}   "
         "# moves the table to aside/; the next run reads all input into a new one"

@@ -9,8 +9,8 @@ from pathlib import Path
 from draindown.base.errors import DraindownError
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import UNREADABLE, log_of
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import UNREADABLE
 from draindown.ledger import table as ledger_table
 from draindown.runs.request import begun_at
 
@@ -39,7 +39,7 @@ class Traces:
         return bool(self.batches) or self.own
 
 
-def of_start(layout: FlowLayout, run_id: str, start: str, log: Path) -> Traces:
+def of_start(layout: FlowHome, run_id: str, start: str, log: Path) -> Traces:
     """Return the traces of a start of a drain whose driver log is `log`. An unreadable document
     leaves none.
     """
@@ -51,7 +51,7 @@ def of_start(layout: FlowLayout, run_id: str, start: str, log: Path) -> Traces:
     in_flight, written = None, list[Path]()
     try:
         generation = generations.generation(layout)
-        home, last = layout.checkpoint(generation), log_of(layout, layout.intake_of(generation))
+        home, last = layout.checkpoint(generation), layout.tables.intake(generation)
         in_flight = Checkpoint(home).in_flight
         written += [Path(home, "offsets", str(in_flight))] if in_flight is not None else []
         written += (

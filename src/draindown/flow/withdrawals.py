@@ -13,8 +13,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook
 from draindown.flow import generations, integrity
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.home import FlowHome
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
@@ -25,9 +24,9 @@ Name = tuple[int, int]
 """Generation and number of a batch."""
 
 
-def ever(layout: FlowLayout) -> bool:
+def ever(layout: FlowHome) -> bool:
     """Return whether any row was ever withdrawn. Reads only the quarantine's log, no rows."""
-    refused = log_of(layout, layout.quarantine)
+    refused = layout.tables.quarantine
     if not refused.exists:
         return False
     try:
@@ -40,7 +39,7 @@ def ever(layout: FlowLayout) -> bool:
     return any(refused.last(app) is not None for app in apps)
 
 
-def unfinished(layout: FlowLayout) -> list[Name]:
+def unfinished(layout: FlowHome) -> list[Name]:
     """Return batches whose rows are in the quarantine although no commit removed them from the
     target.
     """
@@ -59,7 +58,7 @@ def rows_of(name: Name) -> str:
     return f"kind = '{GATE}' and generation = {int(name[0])} and batch = {int(name[1])}"
 
 
-def clean(layout: FlowLayout, *, reached: StepHook) -> int:
+def clean(layout: FlowHome, *, reached: StepHook) -> int:
     """Remove the quarantine rows of interrupted withdrawals. Call it under the lease. Return the
     number of batches.
 
@@ -68,35 +67,35 @@ def clean(layout: FlowLayout, *, reached: StepHook) -> int:
     left = unfinished(layout)
     for name in left:
         reached("looked")
-        delta.delete(layout.quarantine, rows_of(name))
+        delta.delete(layout.tables.quarantine.path, rows_of(name))
     return len(left)
 
 
-def next_batch(layout: FlowLayout, generation: int) -> int:
+def next_batch(layout: FlowHome, generation: int) -> int:
     """Return the number after the last committed batch. An interrupted batch is overwritten under
     its number.
     """
     known = [batch for number, batch in ledger_table.batches(layout, GATE) if number == generation]
-    newest = log_of(layout, layout.table).last(app_id(layout, generation, "rows", GATE))
+    newest = layout.tables.target.last(app_id(layout, generation, "rows", GATE))
     return max([*known, -1 if newest is None else newest], default=-1) + 1
 
 
-def _may_be_committed(layout: FlowLayout, name: Name) -> bool:
+def _may_be_committed(layout: FlowHome, name: Name) -> bool:
     """Return whether the target committed the batch, or table and ledger are both lost and nothing
     can tell.
     """
-    table = log_of(layout, layout.table)
+    table = layout.tables.target
     of_gate, of_source = (
         table.last(app_id(layout, name[0], "rows", kind)) for kind in (GATE, "source")
     )
     if of_gate is None and of_source is None:
-        return integrity.put_aside_last(layout, layout.ledger) > name[0]
+        return integrity.put_aside_last(layout, layout.tables.ledger.path) > name[0]
     return of_gate is not None and of_gate >= name[1]
 
 
-def _begun(layout: FlowLayout) -> set[Name]:
+def _begun(layout: FlowHome) -> set[Name]:
     """Return the batches that have rows in the quarantine."""
-    found = log_of(layout, layout.quarantine).rows(
+    found = layout.tables.quarantine.rows(
         f"select distinct generation, batch from t where kind = '{GATE}'"
     )
     return {(int(row["generation"]), int(row["batch"])) for row in found}

@@ -19,10 +19,9 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.models import Frozen
 from draindown.lake.documents import make_home
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
 from draindown.lake.store import store_of
-from draindown.lake.table_log import log_of
 from draindown.ledger.foreign import ForeignCommit, ForeignCommits
 
 ROWS = "_rows"
@@ -81,22 +80,22 @@ class Acceptance(Frozen):
         return f"{what}; accepted by {self.by} at {self.at:%Y-%m-%d %H:%M} UTC: {self.reason}"
 
 
-def acceptances(layout: FlowLayout) -> list[Acceptance]:
+def acceptances(layout: FlowHome) -> list[Acceptance]:
     """Return all acceptances, oldest first, also those of earlier tables. Raises TerminalError
     `state-damaged`.
     """
     return _documents(layout).newest()[1] or []
 
 
-def standing(layout: FlowLayout, foreign: ForeignCommits) -> list[Acceptance]:
+def standing(layout: FlowHome, foreign: ForeignCommits) -> list[Acceptance]:
     """Return the acceptances of commits whose change the target has."""
     accepted = acceptances(layout) if foreign.commits else []
-    table = log_of(layout, layout.table).id if accepted else ""
+    table = layout.tables.target.id if accepted else ""
     marks = {(table, commit.mark) for commit in foreign.commits}
     return [one for one in accepted if (one.table, one.commit.mark) in marks]
 
 
-def images(layout: FlowLayout, of: Acceptance) -> pa.Table:
+def images(layout: FlowHome, of: Acceptance) -> pa.Table:
     """Return the images of the rows that an accepted commit changed. Raises TerminalError
     `state-damaged`.
     """
@@ -111,21 +110,21 @@ def images(layout: FlowLayout, of: Acceptance) -> pa.Table:
     except (ValueError, pa.ArrowException, OSError) as error:
         raise TerminalError(
             "state-damaged",
-            tried=f"read the rows of accepted {of.commit.name} of {layout.table}",
+            tried=f"read the rows of accepted {of.commit.name} of {layout.tables.target.path}",
             found=f"{path}: {str(error).partition(chr(10))[0]}",
             next=f"restore {path} from a copy",
         ) from None
 
 
 def accept(
-    layout: FlowLayout, commit: ForeignCommit, found: Difference, *, by: str, reason: str
+    layout: FlowHome, commit: ForeignCommit, found: Difference, *, by: str, reason: str
 ) -> Acceptance:
     """Record that a commit is right, with the rows that it changed. Idempotent; a later reason
     replaces an earlier.
     """
     import pyarrow.parquet as pq
 
-    table = log_of(layout, layout.table).id
+    table = layout.tables.target.id
     counts = {"inserted": found.inserted, "updated": found.updated, "deleted": found.deleted}
     new = Acceptance(table=table, commit=commit, by=by, reason=reason.strip(), at=now(), **counts)
     make_home(layout)
@@ -142,11 +141,11 @@ def accept(
             return new
 
 
-def _rows_path(layout: FlowLayout, table: str, commit: ForeignCommit) -> str:
+def _rows_path(layout: FlowHome, table: str, commit: ForeignCommit) -> str:
     return f"{layout.foreign}/{table}-{commit.version}-{commit.committed_ms}.parquet"
 
 
-def _documents(layout: FlowLayout) -> Revisions[list[Acceptance]]:
+def _documents(layout: FlowHome) -> Revisions[list[Acceptance]]:
     lost = "the acceptances before it count: one may be missing; accept it again"
     return Revisions(Path(layout.foreign), _parsed, lost)
 

@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from draindown.lake.commits import Commit
 from draindown.lake.documents import make_home
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
-from draindown.lake.table_log import log_of, once
 from draindown.ledger import foreign as ledger_foreign
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger.foreign import ForeignCommits
@@ -88,14 +87,14 @@ class Unpublished:
         return self.published.model_copy(update=moved)
 
 
-def published(layout: FlowLayout) -> Published | None:
+def published(layout: FlowHome) -> Published | None:
     """Return the published pointer, or None if nothing was published yet. Raises TerminalError
     `state-damaged`.
     """
-    return once(layout, layout.published, lambda: _pointers(layout).newest()[1])
+    return layout.once(layout.published, lambda: _pointers(layout).newest()[1])
 
 
-def publish(layout: FlowLayout, pointer: Published) -> Published:
+def publish(layout: FlowHome, pointer: Published) -> Published:
     """Move the published pointer atomically, and never back to an older version of the same table.
 
     Return the current pointer, which is newer than `pointer` if a check of a newer version ended
@@ -111,26 +110,26 @@ def publish(layout: FlowLayout, pointer: Published) -> Published:
             return pointer
 
 
-def _pointers(layout: FlowLayout) -> Revisions[Published]:
+def _pointers(layout: FlowHome) -> Revisions[Published]:
     lost = "the one before it counts: the next check judges all rows since, and until then that version is published"
     return Revisions(Path(layout.published), Published.model_validate, lost)
 
 
-def _stays(layout: FlowLayout, newest: Published, pointer: Published) -> bool:
+def _stays(layout: FlowHome, newest: Published, pointer: Published) -> bool:
     """Return whether the newest pointer stays in place of `pointer`."""
     later = newest.table_id == pointer.table_id and newest.version > pointer.version
     if later and _names_a_commit(layout, newest):
         return True
     # what was judged is another table, which was put aside meanwhile
-    return pointer.table_id != newest.table_id == log_of(layout, layout.table).id
+    return pointer.table_id != newest.table_id == layout.tables.target.id
 
 
-def _names_a_commit(layout: FlowLayout, pointer: Published) -> bool:
+def _names_a_commit(layout: FlowHome, pointer: Published) -> bool:
     """Return whether the table still has the published commit.
 
     A table restored from a copy may end before that version, or have another commit of that number.
     """
-    table = log_of(layout, layout.table)
+    table = layout.tables.target
     after = table.version - pointer.version
     return after >= 0 and not _is_another(pointer, table.commits(after + 1))
 
@@ -140,13 +139,13 @@ def _is_another(pointer: Published, commits: Sequence[Commit]) -> bool:
     return pointer.committed_ms is not None and any(at != pointer.committed_ms for at in own)
 
 
-def unpublished(layout: FlowLayout) -> Unpublished | None:
+def unpublished(layout: FlowHome) -> Unpublished | None:
     """What the target holds beyond its published version, or None where there is no target. Reads
     its log alone.
     """
     pointer, table = (
         published(layout),
-        log_of(layout, layout.table),
+        layout.tables.target,
     )  # in this order: a check publishes what is there
     if not table.exists:
         return None
@@ -181,7 +180,7 @@ def _since(
     )
 
 
-def carry(layout: FlowLayout) -> Published | None:
+def carry(layout: FlowHome) -> Published | None:
     """Move the pointer over commits that changed no row. Return the current pointer.
 
     Maintenance rewrites files and later removes the old ones: a pointer that stayed behind would
@@ -195,13 +194,13 @@ def carry(layout: FlowLayout) -> Published | None:
     return publish(layout, state.moved(foreign(layout, state)))
 
 
-def foreign(layout: FlowLayout, state: Unpublished) -> ForeignCommits:
+def foreign(layout: FlowHome, state: Unpublished) -> ForeignCommits:
     """Return the commits of others whose change the target has at `state.version`.
 
     The published pointer has those up to its version, so that only later commits are read. The
     whole log is read if no pointer of this table has them, or if a RESTORE went back before it.
     """
-    table, pointer = log_of(layout, layout.table), state.published
+    table, pointer = layout.tables.target, state.published
     known = pointer.foreign if pointer else None
     if pointer is not None and known is not None:
         later = _up_to(state.version, table.commits_since(pointer.version))
@@ -223,7 +222,7 @@ def _up_to(version: int, newest_first: Sequence[Commit]) -> list[Commit]:
     return [commit for commit in newest_first if commit.version <= version]
 
 
-def oldest_needed_removal(layout: FlowLayout) -> datetime | None:
+def oldest_needed_removal(layout: FlowHome) -> datetime | None:
     """Return the time of the first commit after the published version, or None if that version is
     the newest.
 
@@ -232,5 +231,5 @@ def oldest_needed_removal(layout: FlowLayout) -> datetime | None:
     state = unpublished(layout)
     if state is None or state.published is None or state.version == state.published.version:
         return None
-    commits = log_of(layout, layout.table).commits(state.version - state.published.version)
+    commits = layout.tables.target.commits(state.version - state.published.version)
     return datetime.fromtimestamp(min(commit.timestamp for commit in commits) / 1000, UTC)

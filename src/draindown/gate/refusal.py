@@ -7,7 +7,7 @@ import shlex
 from draindown.base import formatting
 from draindown.base.errors import GateFailed
 from draindown.gate.published import REFUSED_SHARE, UNJUDGED
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.runs.report import CheckPart, Expectation
 
 _SHOWN_FAILURES = 10
@@ -20,7 +20,7 @@ class Refused(GateFailed):
     part: CheckPart | None = None
 
 
-def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
+def refusal(layout: FlowHome, part: CheckPart, *, keyed: bool) -> Refused:
     """Return the error for a failed check. It carries `part`. Only the rows of a keyed table can be
     withdrawn.
     """
@@ -66,7 +66,7 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
     return error
 
 
-def _about_rows(layout: FlowLayout) -> list[str]:
+def _about_rows(layout: FlowHome) -> list[str]:
     """Return the commands that decide about refused rows, after which a check no longer counts
     them.
     """
@@ -78,7 +78,7 @@ def _about_rows(layout: FlowLayout) -> list[str]:
     ]
 
 
-def _gate(verb: str, layout: FlowLayout, e: Expectation) -> str:
+def _gate(verb: str, layout: FlowHome, e: Expectation) -> str:
     return f"draindown gate {verb} {layout.pipeline} {shlex.quote(e.name)} --flow {layout.flow}"
 
 

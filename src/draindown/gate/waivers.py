@@ -13,9 +13,8 @@ from pydantic import BaseModel, ConfigDict
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.lake.documents import make_home
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
-from draindown.lake.table_log import log_of
 from draindown.runs.report import Expectation
 
 
@@ -48,7 +47,7 @@ class Waiver(BaseModel):
         return in_versions and (self.until is None or at <= self.until)
 
 
-def waivers(layout: FlowLayout) -> dict[str, Waiver]:
+def waivers(layout: FlowHome) -> dict[str, Waiver]:
     """Return all waivers by expectation, expired ones included. Raises TerminalError
     `state-damaged`.
     """
@@ -60,7 +59,7 @@ def _as_waivers(content: Mapping[str, Any]) -> dict[str, Waiver]:
 
 
 def waive(
-    layout: FlowLayout,
+    layout: FlowHome,
     expectation: str,
     *,
     by: str,
@@ -88,7 +87,7 @@ def waive(
         )
     if known is not None:
         refuse_unknown(layout, expectation, known, tried)
-    target = log_of(layout, layout.table)
+    target = layout.tables.target
     waiver = Waiver(
         expectation=expectation,
         by=by,
@@ -102,9 +101,7 @@ def waive(
     return waiver
 
 
-def refuse_unknown(
-    layout: FlowLayout, expectation: str, known: Collection[str], tried: str
-) -> None:
+def refuse_unknown(layout: FlowHome, expectation: str, known: Collection[str], tried: str) -> None:
     """Refuse a name that isn't among `known`, the suite's `names`. Raises TerminalError
     `unknown-expectation`.
     """
@@ -117,7 +114,7 @@ def refuse_unknown(
         )
 
 
-def unwaive(layout: FlowLayout, expectation: str) -> Waiver:
+def unwaive(layout: FlowHome, expectation: str) -> Waiver:
     """Remove a waiver and return it. Raises TerminalError `unknown-waiver`."""
 
     def without(current: dict[str, Waiver]) -> dict[str, Waiver]:
@@ -134,26 +131,26 @@ def unwaive(layout: FlowLayout, expectation: str) -> Waiver:
 
 
 def apply_waivers(
-    layout: FlowLayout, judged: Iterable[Expectation], table_id: str, version: int
+    layout: FlowHome, judged: Iterable[Expectation], table_id: str, version: int
 ) -> list[Expectation]:
     """Return the expectations, the failing ones with a waiver marked as waived."""
     names = holding(layout, table_id, version)
     return [e.model_copy(update={"waived": not e.success and e.name in names}) for e in judged]
 
 
-def holding(layout: FlowLayout, table_id: str, version: int) -> set[str]:
+def holding(layout: FlowHome, table_id: str, version: int) -> set[str]:
     """Return the expectations with a waiver that applies to a table at `version` now."""
     at = now()
     return {name for name, waiver in waivers(layout).items() if waiver.holds(table_id, version, at)}
 
 
-def _waived(layout: FlowLayout) -> Revisions[dict[str, Waiver]]:
+def _waived(layout: FlowHome) -> Revisions[dict[str, Waiver]]:
     lost = "the waivers before it count: one may be missing, or be there that was taken back; say again what holds"
     return Revisions(Path(layout.waivers), _as_waivers, lost)
 
 
 def _change(
-    layout: FlowLayout, change: Callable[[dict[str, Waiver]], dict[str, Waiver]]
+    layout: FlowHome, change: Callable[[dict[str, Waiver]], dict[str, Waiver]]
 ) -> dict[str, Waiver]:
     """Change the waivers atomically, and return them as they were before. `change` may raise."""
     make_home(layout)

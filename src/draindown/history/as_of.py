@@ -18,7 +18,7 @@ from draindown.base.clock import EPOCH
 from draindown.base.errors import TerminalError
 from draindown.gate import published
 from draindown.lake.commits import Commit
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import TableLog, identifier, literal, moment
 from draindown.spec.history import History
@@ -39,7 +39,7 @@ class Asked:
         are returned.
     """
 
-    layout: FlowLayout
+    layout: FlowHome
     part: History
     time: str
     keys: Mapping[str, str]
@@ -82,7 +82,7 @@ def as_stood(asked: Asked) -> Answer:
     Raises ValueError as `by_sequence`, and TerminalError `history-gone` if that version can't be
     read any more or the table is younger. It names the oldest moment that can be answered.
     """
-    log, at = TableLog(asked.layout.table), parse_time(asked.time)
+    log, at = asked.layout.tables.target, parse_time(asked.time)
     if not log.exists:
         raise _nothing(asked.layout)
     commits = sorted(log.commits(), key=lambda one: one.version)
@@ -112,11 +112,11 @@ def _answer(asked: Asked, log: TableLog, valid: str) -> Answer:
     return Answer(columns, rows, int(number), log.version)
 
 
-def _published(layout: FlowLayout) -> TableLog:
+def _published(layout: FlowHome) -> TableLog:
     pointer, found, log = (
         published.published(layout),
         published.unpublished(layout),
-        TableLog(layout.table),
+        layout.tables.target,
     )
     if pointer is None or found is None or found.published is None:
         raise _nothing(layout, pointer if found else None)
@@ -190,7 +190,7 @@ def _is_whole(log: TableLog, commit: Commit) -> bool:
         return False
 
 
-def _nothing(layout: FlowLayout, pointer: published.Published | None = None) -> TerminalError:
+def _nothing(layout: FlowHome, pointer: published.Published | None = None) -> TerminalError:
     """Return the error for a table without a published version. `pointer`: the published one that
     it does not have.
     """
@@ -200,7 +200,7 @@ def _nothing(layout: FlowLayout, pointer: published.Published | None = None) -> 
     )
     return TerminalError(
         "nothing-published",
-        tried=f"read the history {layout.table}",
+        tried=f"read the history {layout.tables.target.path}",
         found=lost or "no version of it has passed a check yet",
         changed="nothing",
         next=f"draindown run {layout.pipeline} --flow {layout.flow}",
@@ -216,10 +216,10 @@ def _gone(asked: Asked, at: datetime, log: TableLog, later: Sequence[Commit]) ->
     oldest = datetime.fromtimestamp(later[min(first, len(later) - 1)].timestamp / 1000, UTC)
     return TerminalError(
         "history-gone",
-        tried=f"read the table {layout.table} as it stood at {at.isoformat()}",
+        tried=f"read the table {layout.tables.target.path} as it stood at {at.isoformat()}",
         found="it was not there yet, or old files of it are removed by now (maintenance: retain). "
         f"The oldest moment that can be answered is {oldest.isoformat()}",
         changed="nothing",
-        next=f"draindown as-of {layout.pipeline}/{layout.table.rpartition('/')[2]} TIME   "
+        next=f"draindown as-of {layout.pipeline}/{layout.tables.target.path.rpartition('/')[2]} TIME   "
         "# what all events that came until now say of a time",
     )

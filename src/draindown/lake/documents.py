@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from draindown.base.errors import TerminalError
 from draindown.lake.formats import FIELD, FORMAT, refuse_unknown
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.store import store_of
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ def decode(path: str, raw: bytes) -> dict[str, Any]:
     return content
 
 
-def make_home(layout: FlowLayout) -> None:
+def make_home(layout: FlowHome) -> None:
     """Create the directory of the flow's state. No-op if it exists.
 
     Group and others have no access, whatever the umask. Checkpoint, reports and gate results

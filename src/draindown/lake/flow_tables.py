@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class FlowTable:
 # replaces what differs. Parked files and decisions are events, of which the newest counts.
 
 
-def flow_tables(layout: FlowLayout, generation: int) -> tuple[FlowTable, ...]:
+def flow_tables(layout: FlowHome, generation: int) -> tuple[FlowTable, ...]:
     """Return the flow's tables in the order in which they are written: what a row refers to comes
     before it.
 
@@ -53,65 +53,85 @@ def flow_tables(layout: FlowLayout, generation: int) -> tuple[FlowTable, ...]:
     return (*_decisions(layout), *_pinned(layout, generation), *_of_batches(layout))
 
 
-def _decisions(layout: FlowLayout) -> Iterator[FlowTable]:
+def _decisions(layout: FlowHome) -> Iterator[FlowTable]:
     asked = "from a copy: people made them"
     late_keys = ("number", "late_id", "source_table", "unit", "position")
     yield FlowTable(
-        "late decisions", layout.late_decisions, "decisions about late rows", late_keys, asked
+        "late decisions",
+        layout.tables.late_decisions.path,
+        "decisions about late rows",
+        late_keys,
+        asked,
     )
     yield FlowTable(
         "resolutions",
-        layout.resolutions,
+        layout.tables.resolutions.path,
         "decisions about refused rows",
         ("quarantine_id", "at"),
         asked,
     )
 
 
-def _pinned(layout: FlowLayout, generation: int) -> Iterator[FlowTable]:
+def _pinned(layout: FlowHome, generation: int) -> Iterator[FlowTable]:
     yield FlowTable(
         "parked",
-        layout.parked,
+        layout.tables.parked.path,
         "events about files that can't be read",
         ("path", "at"),
         "by the next look",
     )
     yield FlowTable(
-        "intake", layout.intake_of(generation), "pinned input, one commit per slice", (), _RESET
+        "intake",
+        layout.tables.intake(generation).path,
+        "pinned input, one commit per slice",
+        (),
+        _RESET,
     )
 
 
-def _of_batches(layout: FlowLayout) -> Iterator[FlowTable]:
+def _of_batches(layout: FlowHome) -> Iterator[FlowTable]:
     """Yield the tables that a batch writes, in its order."""
     held, place = ("part", "unit", "log", "position", "from"), ("generation", "kind", "batch")
     yield _written(
         "raw",
-        layout.raw,
+        layout.tables.raw.path,
         "records as the source had them",
         held,
         "from the source, what it still has",
     )
     yield FlowTable(
         "inputs",
-        layout.inputs,
+        layout.tables.inputs.path,
         "what each batch read",
         (*place, "unit", "from"),
         _RESET,
         compacted=True,
     )
     yield _written(
-        "late", layout.late, "rows that came too late", ("late_id", "generation", "slice"), _RESET
+        "late",
+        layout.tables.late.path,
+        "rows that came too late",
+        ("late_id", "generation", "slice"),
+        _RESET,
     )
     yield _written(
-        "quarantine", layout.quarantine, "refused and withdrawn rows", ("quarantine_id",), _RESET
+        "quarantine",
+        layout.tables.quarantine.path,
+        "refused and withdrawn rows",
+        ("quarantine_id",),
+        _RESET,
     )
-    yield _written("tombstones", layout.tombstones, "deleted keys", (), _RESET)
+    yield _written("tombstones", layout.tables.tombstones.path, "deleted keys", (), _RESET)
     yield _written(
-        "hidden", layout.hidden, "events that no row of a history holds whole", (), _RESET
+        "hidden",
+        layout.tables.hidden.path,
+        "events that no row of a history holds whole",
+        (),
+        _RESET,
     )
     yield _written(
         "snapshots",
-        layout.snapshots,
+        layout.tables.snapshots.path,
         "states of a processor's fold",
         (),
         "by the next run of each key",
@@ -119,11 +139,13 @@ def _of_batches(layout: FlowLayout) -> Iterator[FlowTable]:
     if layout.has_sinks:
         keys = ("sink", "generation", "kind", "batch", "key")
         again = "by `sink fill`, which finds them again"
-        yield _written("unsendable", layout.unsendable, "rows that a sink can't hold", keys, again)
-    yield _written("table", layout.table, "the target", (), _RESET, purpose="rows")
+        yield _written(
+            "unsendable", layout.tables.unsendable.path, "rows that a sink can't hold", keys, again
+        )
+    yield _written("table", layout.tables.target.path, "the target", (), _RESET, purpose="rows")
     yield FlowTable(
         "ledger",
-        layout.ledger,
+        layout.tables.ledger.path,
         "one row per batch",
         place,
         "from the target's commits",

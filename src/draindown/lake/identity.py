@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from draindown.base.clock import now
 from draindown.lake.documents import create_json, kept, write_json
-from draindown.lake.layout import identity_of, state_of
+from draindown.lake.home import identity_of, state_of
 
 _RECORDS = Path(".draindown", "lakes")
 

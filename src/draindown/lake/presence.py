@@ -14,8 +14,8 @@ from typing import Literal
 from draindown.base.errors import TerminalError
 from draindown.lake import identity
 from draindown.lake.documents import absolute
+from draindown.lake.home import identity_of
 from draindown.lake.identity import Identity, Record
-from draindown.lake.layout import identity_of
 
 PIN = "DRAINDOWN_LAKE_ID"
 """Environment variable: the ids of the lakes that may be used, separated by commas."""

@@ -19,7 +19,7 @@ from typing import Literal
 from draindown.base.errors import DraindownError, TerminalError, said
 from draindown.base.formatting import shortened, size
 from draindown.lake.flow_tables import flow_tables
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 
 Trouble = Literal["full", "read-only", "denied", "no directory"]
 _SIGNS: dict[Trouble, tuple[str, ...]] = {
@@ -37,7 +37,7 @@ _LITTLE = 64 * 1024  # bytes; with less free space, a table commit does not fit
 
 
 def refusal(
-    error: BaseException, layout: FlowLayout | None, *, tried: str, changed: str, again: str = ""
+    error: BaseException, layout: FlowHome | None, *, tried: str, changed: str, again: str = ""
 ) -> TerminalError | None:
     """Return the error to raise if storage that can't be written or read caused `error`, else None.
 
@@ -70,7 +70,7 @@ def refuse_file_as_lake(lake: str, *, tried: str, again: str) -> None:
         raise _no_directory(lake, tried, "nothing was changed", again)
 
 
-def unwritable(layout: FlowLayout) -> TerminalError | None:
+def unwritable(layout: FlowHome) -> TerminalError | None:
     """Return the error that a run would end with because a directory of the flow can't be written
     now, else None.
     """
@@ -99,9 +99,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 @contextmanager
-def named(
-    layout: FlowLayout, *, tried: str, changed: str = "nothing was changed"
-) -> Iterator[None]:
+def named(layout: FlowHome, *, tried: str, changed: str = "nothing was changed") -> Iterator[None]:
     """Translate an error in the block with `refusal`. Other errors, and DraindownError, pass
     unchanged.
     """
@@ -133,7 +131,7 @@ def _file(error: BaseException) -> str:
     return str(error.filename) if isinstance(error, OSError) and error.filename is not None else ""
 
 
-def _at_fault(layout: FlowLayout, told: Trouble | None) -> tuple[Trouble, str] | None:
+def _at_fault(layout: FlowHome, told: Trouble | None) -> tuple[Trouble, str] | None:
     """Return the trouble and path of the first directory of the flow whose trouble the error tells;
     else None.
 
@@ -150,10 +148,12 @@ def _at_fault(layout: FlowLayout, told: Trouble | None) -> tuple[Trouble, str] |
     )
 
 
-def _troubles(layout: FlowLayout) -> Iterator[tuple[Trouble, str]]:
+def _troubles(layout: FlowHome) -> Iterator[tuple[Trouble, str]]:
     """Yield each directory of the flow that can't be written, and why."""
     wrong = [
-        path for path in (layout.lake, layout.home, layout.table) if not _nearest(path).is_dir()
+        path
+        for path in (layout.lake, layout.home, layout.tables.target.path)
+        if not _nearest(path).is_dir()
     ]
     if wrong:
         yield "no directory", wrong[0]
@@ -181,7 +181,7 @@ def _nearest(path: str) -> Path:
     )
 
 
-def _directories(layout: FlowLayout) -> Iterable[str]:
+def _directories(layout: FlowHome) -> Iterable[str]:
     """Yield the existing directories that a flow writes to, the lake first.
 
     If the lake does not exist, its nearest existing parent is yielded instead.

@@ -1,6 +1,6 @@
 """The store of draindown's documents: a key-value store for small contents, with atomic writes.
 
-A key is a path from `FlowLayout`. The interface needs no more than an object store offers: it has
+A key is a path from `FlowHome`. The interface needs no more than an object store offers: it has
 no rename, no directories that act as flags, and no ordering by modification time. `LocalStore`
 implements it for the file system. Every implementation must pass tests/unit/test_store.py.
 """

@@ -8,14 +8,14 @@ to a Python object, as in `to_pylist`; `rows` converts numbers to datetimes inst
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,11 +27,9 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import shortened
 from draindown.lake import features, formats, torn
 from draindown.lake.commits import Commit
-from draindown.lake.layout import FlowLayout
 from draindown.lake.row_values import values
 from draindown.lake.transactions import WriterId
 
-T = TypeVar("T")
 UNREADABLE = (DeltaError, pa.ArrowException, OSError, TerminalError)
 """What reading a table raises if its log or its files are damaged, gone, or of another version of
 draindown.
@@ -280,46 +278,6 @@ class TableLog:
     def has_expired_files(self, hours: int) -> bool:
         """Return whether a VACUUM with a retention of `hours` would delete any file."""
         return bool(self.table.vacuum(hours, dry_run=True, enforce_retention_duration=False))
-
-
-@dataclass(frozen=True)
-class Snapshot(FlowLayout):
-    """A layout that caches each table's log and each document: all functions that get it see the
-    same version of each.
-
-    Pass it to functions that only read. Pass the plain layout to functions that write: they read
-    everything anew.
-    """
-
-    known: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-
-    @classmethod
-    def of(cls, layout: FlowLayout) -> Self:
-        """Return a snapshot of the layout. A layout that is a snapshot already is returned
-        unchanged.
-        """
-        if isinstance(layout, cls):
-            return layout
-        return cls(**{one.name: getattr(layout, one.name) for one in fields(FlowLayout)})
-
-
-def log_of(layout: FlowLayout, path: str) -> TableLog:
-    """Return the log of one of a flow's tables: the cached one if `layout` is a Snapshot, else a
-    new one.
-    """
-    return once(layout, path, lambda: TableLog(path))
-
-
-def once(layout: FlowLayout, path: str, read: Callable[[], T]) -> T:
-    """Return what `read` returns for `path`: the cached result if `layout` is a Snapshot. Errors
-    are not cached.
-    """
-    if not isinstance(layout, Snapshot):
-        return read()
-    if path not in layout.known:
-        layout.known[path] = read()
-    found: T = layout.known[path]
-    return found
 
 
 def opened(path: str, version: int | None = None) -> DeltaTable:

@@ -11,7 +11,7 @@ from typing import Any
 
 from draindown.lake import documents
 from draindown.lake.documents import read_json, write_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lease.locks import FORMS, LOCKS, is_free, lock_name
 from draindown.lease.shared import CLOCK, Clock, Epochs
 from draindown.spec.lease import LeaseSpec
@@ -45,7 +45,7 @@ class Card:
         return f"{who}; epoch {self.epoch}, {self.heartbeat})" if self.epoch else f"{who})"
 
 
-def holder(layout: FlowLayout, *, patient: bool = True) -> Card | None:
+def holder(layout: FlowHome, *, patient: bool = True) -> Card | None:
     """Return the holder of the lease, or None if it is free. Does not change the lease.
 
     A shared lease whose heartbeat looks stale is watched for at most as long as its holder asked
@@ -64,7 +64,7 @@ def holder(layout: FlowLayout, *, patient: bool = True) -> Card | None:
     return _newest_card(epochs)
 
 
-def is_locked(layout: FlowLayout) -> bool:
+def is_locked(layout: FlowHome) -> bool:
     """Return whether a process that this host sees, driver or JVM, keeps a lock of the lease."""
     return not all(
         is_free(Path(layout.lease, lock_name(kind, shared=on)), LOCKS[kind])
@@ -73,14 +73,14 @@ def is_locked(layout: FlowLayout) -> bool:
     )
 
 
-def left_open(layout: FlowLayout) -> Card | None:
+def left_open(layout: FlowHome) -> Card | None:
     """Return the card of the newest epoch of a shared lease, unless it was released. The holder may
     be alive.
     """
     return _newest_card(_seen(layout)) if open_epoch(layout) else None
 
 
-def unfenced(layout: FlowLayout) -> list[str]:
+def unfenced(layout: FlowHome) -> list[str]:
     """Return the paths of tables that the last fence could not fence.
 
     In these a commit in flight of the previous holder is stopped only if it has the transaction id
@@ -93,23 +93,23 @@ def unfenced(layout: FlowLayout) -> list[str]:
     return [str(path) for path in found.get("tables", ())]
 
 
-def remember_unfenced(layout: FlowLayout, epoch: int, tables: Sequence[str]) -> None:
+def remember_unfenced(layout: FlowHome, epoch: int, tables: Sequence[str]) -> None:
     """Store the paths of tables that the fence of an epoch left out. To be called by its holder."""
     write_json(_unfenced(layout), {"epoch": epoch, "tables": list(tables)})
 
 
-def _unfenced(layout: FlowLayout) -> str:
+def _unfenced(layout: FlowHome) -> str:
     return f"{layout.lease}/unfenced.json"
 
 
-def open_epoch(layout: FlowLayout) -> int:
+def open_epoch(layout: FlowHome) -> int:
     """Return the newest epoch of a shared lease if it was not released, else 0."""
     epochs = _seen(layout)
     newest = epochs.newest()
     return newest if epochs.is_open(newest) else 0
 
 
-def epochs_of(layout: FlowLayout, terms: LeaseSpec, clock: Clock = CLOCK) -> Epochs | None:
+def epochs_of(layout: FlowHome, terms: LeaseSpec, clock: Clock = CLOCK) -> Epochs | None:
     """Return the epochs if the terms say shared, or if an epoch of that form was not released; else
     None.
     """
@@ -118,7 +118,7 @@ def epochs_of(layout: FlowLayout, terms: LeaseSpec, clock: Clock = CLOCK) -> Epo
     return _seen(layout, clock) if open_epoch(layout) else None
 
 
-def _seen(layout: FlowLayout, clock: Clock = CLOCK) -> Epochs:
+def _seen(layout: FlowHome, clock: Clock = CLOCK) -> Epochs:
     """Return the epochs of a lease with the `expires` of its newest holder, for a reader without
     terms of its own.
     """
@@ -126,7 +126,7 @@ def _seen(layout: FlowLayout, clock: Clock = CLOCK) -> Epochs:
     return replace(some, expires=some.patience(some.newest()))
 
 
-def _epochs(layout: FlowLayout) -> str:
+def _epochs(layout: FlowHome) -> str:
     return f"{layout.lease}/epochs"
 
 
@@ -164,7 +164,7 @@ def _seems_stale(epochs: Epochs, number: int) -> bool:
     return age is None or not 0 <= age < epochs.expires / 2
 
 
-def local_card(layout: FlowLayout) -> Card | None:
+def local_card(layout: FlowHome) -> Card | None:
     """Return the card of the last holder in the local form, or None if there is none or it is
     torn.
     """
@@ -175,15 +175,15 @@ def local_card(layout: FlowLayout) -> Card | None:
         return None
 
 
-def leave_card(layout: FlowLayout, card: Card) -> None:
+def leave_card(layout: FlowHome, card: Card) -> None:
     """Store the card of the holder in the local form. To be called by the holder."""
     write_json(_owner(layout), card.as_dict())
 
 
-def take_card_away(layout: FlowLayout) -> None:
+def take_card_away(layout: FlowHome) -> None:
     """Remove the card of the holder in the local form. To be called by the holder."""
     documents.delete(_owner(layout))
 
 
-def _owner(layout: FlowLayout) -> str:
+def _owner(layout: FlowHome) -> str:
     return f"{layout.lease}/owner.json"

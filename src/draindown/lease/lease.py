@@ -30,7 +30,7 @@ from filelock import FileLock, Timeout
 from draindown.base.errors import DraindownError, TransientError, said
 from draindown.base.progress import StepHook, ignore_step
 from draindown.lake.documents import make_home
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lease import holder
 from draindown.lease.holder import Card, epochs_of, left_open, local_card, open_epoch
 from draindown.lease.locks import LOCKS, LOOKERS, POLL, JvmLock, is_free, lock_name, lock_state
@@ -48,7 +48,7 @@ class Fence(Protocol):
     It calls `check` before each table, and returns the paths of tables that it could not fence.
     """
 
-    def __call__(self, layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[str]:
+    def __call__(self, layout: FlowHome, epoch: int, *, check: Callable[[], None]) -> list[str]:
         """Fence the tables of `layout` for `epoch`."""
         ...
 
@@ -66,13 +66,13 @@ class Lease:
 
     def __init__(
         self,
-        layout: FlowLayout,
+        layout: FlowHome,
         terms: LeaseSpec,
         *,
         owner: str,
         run_id: str,
         fence: Fence,
-        so_far: Callable[[FlowLayout, str], str],
+        so_far: Callable[[FlowHome, str], str],
         clock: Clock = CLOCK,
         again: str = "",
     ) -> None:

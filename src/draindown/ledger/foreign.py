@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from draindown.base.formatting import count
 from draindown.base.models import Frozen
 from draindown.lake.commits import Commit
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.ledger.rows import from_commit, swap_of
 
 
@@ -89,7 +89,7 @@ NONE = ForeignCommits()
 
 
 def after(
-    layout: FlowLayout, known: ForeignCommits, start: int, commits: Iterable[Commit]
+    layout: FlowHome, known: ForeignCommits, start: int, commits: Iterable[Commit]
 ) -> ForeignCommits:
     """Return what the table has of foreign commits after `commits`, which follow version `start`,
     oldest first.
@@ -115,7 +115,7 @@ def after(
     return known
 
 
-def generation_before(layout: FlowLayout, commits: Iterable[Commit]) -> int:
+def generation_before(layout: FlowHome, commits: Iterable[Commit]) -> int:
     """Return the generation of the batches before `commits`, which begin amid them, oldest first; 1
     if none tells.
     """
@@ -129,7 +129,7 @@ def generation_before(layout: FlowLayout, commits: Iterable[Commit]) -> int:
     return oldest.generation - 1 if begins else oldest.generation
 
 
-def _is_of(layout: FlowLayout, pipeline: str, flow: str) -> bool:
+def _is_of(layout: FlowHome, pipeline: str, flow: str) -> bool:
     return (pipeline, flow) == (layout.pipeline, layout.flow)
 
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from draindown.base.formatting import count
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import literal, log_of
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import literal
 from draindown.ledger.rows import BatchRow, Place, not_adding_up
 
 SCHEMA = pa.schema(
@@ -54,7 +54,7 @@ class Input:
     records: int
 
 
-def record(layout: FlowLayout, row: BatchRow, inputs: Sequence[Input]) -> None:
+def record(layout: FlowHome, row: BatchRow, inputs: Sequence[Input]) -> None:
     """Write the inputs of a batch, before its target is written. Idempotent: a retry replaces what
     differs.
 
@@ -66,12 +66,12 @@ def record(layout: FlowLayout, row: BatchRow, inputs: Sequence[Input]) -> None:
     conserve(row, inputs)
     app, (generation, kind, batch) = row.child("inputs"), row.place
     flat = pa.Table.from_pylist([_flat(row.place, one) for one in inputs], schema=SCHEMA)
-    newest = log_of(layout, layout.inputs).last(app)
+    newest = layout.tables.inputs.last(app)
     if newest is None or newest < batch:
         if inputs:
-            delta.append(layout.inputs, flat, app=(app, batch))
+            delta.append(layout.tables.inputs.path, flat, app=(app, batch))
     elif sorted(of_batch(layout, row.place), key=_unit) != sorted(inputs, key=_unit):
-        delta.replace_where(layout.inputs, flat, _is(generation, kind, batch))
+        delta.replace_where(layout.tables.inputs.path, flat, _is(generation, kind, batch))
 
 
 def conserve(row: BatchRow, inputs: Sequence[Input]) -> None:
@@ -98,27 +98,25 @@ def conserve(row: BatchRow, inputs: Sequence[Input]) -> None:
         raise not_adding_up(row, wrong)
 
 
-def of_batch(layout: FlowLayout, place: Place) -> list[Input]:
+def of_batch(layout: FlowHome, place: Place) -> list[Input]:
     """Return the inputs of a batch; none if it read no unit."""
     return by_batch(layout, f"where {_is(*place)}").get(place, [])
 
 
-def by_batch(layout: FlowLayout, where: str = "") -> dict[Place, list[Input]]:
+def by_batch(layout: FlowHome, where: str = "") -> dict[Place, list[Input]]:
     """Return all inputs by batch, or those of the batches that `where` (SQL) selects."""
     found: dict[Place, list[Input]] = {}
-    for row in log_of(layout, layout.inputs).rows(f"select * from t {where}"):
+    for row in layout.tables.inputs.rows(f"select * from t {where}"):
         one = Input(row["unit"], row["from"], row["until"], row["bytes"], row["records"])
         found.setdefault((row["generation"], row["kind"], row["batch"]), []).append(one)
     return found
 
 
-def has_any(layout: FlowLayout, units: Collection[str]) -> bool:
+def has_any(layout: FlowHome, units: Collection[str]) -> bool:
     """Return whether some batch, or an attempt at one, read one of these units."""
     names = ", ".join(literal(name) for name in units) or "null"
     return bool(
-        log_of(layout, layout.inputs).rows(
-            f"select 1 as one from t where unit in ({names}) limit 1"
-        )
+        layout.tables.inputs.rows(f"select 1 as one from t where unit in ({names}) limit 1")
     )
 
 

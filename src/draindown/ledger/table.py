@@ -15,8 +15,8 @@ import pyarrow as pa
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import UNREADABLE, literal, log_of, moment
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import UNREADABLE, literal, moment
 from draindown.ledger import target_log
 from draindown.ledger.rows import (
     ACCOUNT,
@@ -66,14 +66,16 @@ most one.
 """
 
 
-def record(layout: FlowLayout, rows: Sequence[BatchRow]) -> None:
+def record(layout: FlowHome, rows: Sequence[BatchRow]) -> None:
     """Append ledger rows. Idempotent: a row that is already recorded is skipped."""
     for row in rows:
         flat = pa.Table.from_pylist([_flat(row)], schema=SCHEMA)
-        delta.append(layout.ledger, flat, app=(row.child("ledger"), row.batch), widen=True)
+        delta.append(
+            layout.tables.ledger.path, flat, app=(row.child("ledger"), row.batch), widen=True
+        )
 
 
-def record_rebuilt(layout: FlowLayout, generation: int, version: int) -> None:
+def record_rebuilt(layout: FlowHome, generation: int, version: int) -> None:
     """Append the rows of a rebuilt generation that became version `version` of the target. One
     commit, idempotent.
 
@@ -87,11 +89,14 @@ def record_rebuilt(layout: FlowLayout, generation: int, version: int) -> None:
     if rows:
         flat = pa.Table.from_pylist([_flat(row) for row in rows], schema=SCHEMA)
         delta.append(
-            layout.ledger, flat, app=(f"ledger:{generation}:source", rows[-1].batch), widen=True
+            layout.tables.ledger.path,
+            flat,
+            app=(f"ledger:{generation}:source", rows[-1].batch),
+            widen=True,
         )
 
 
-def heal(layout: FlowLayout, generation: int = 0) -> list[BatchRow]:
+def heal(layout: FlowHome, generation: int = 0) -> list[BatchRow]:
     """Append the batches of the target's newest commits that the ledger lacks. Return the added
     rows, oldest first.
 
@@ -109,7 +114,7 @@ def heal(layout: FlowLayout, generation: int = 0) -> list[BatchRow]:
     return added
 
 
-def recent(layout: FlowLayout, limit: int) -> list[BatchRow]:
+def recent(layout: FlowHome, limit: int) -> list[BatchRow]:
     """Return the newest ledger rows, oldest first, by generation, then version (a new table
     restarts at version 0).
     """
@@ -122,7 +127,7 @@ def recent(layout: FlowLayout, limit: int) -> list[BatchRow]:
 _NEWEST = "order by generation desc, table_version desc, batch desc"
 
 
-def costs(layout: FlowLayout, limit: int) -> list[BatchRow]:
+def costs(layout: FlowHome, limit: int) -> list[BatchRow]:
     """Return the newest ledger rows, newest first, with only run id, key, bytes and seconds set.
 
     A cheaper `recent` for an idle plan, which needs no other column.
@@ -134,7 +139,7 @@ def costs(layout: FlowLayout, limit: int) -> list[BatchRow]:
     ]
 
 
-def newest_stamp(layout: FlowLayout) -> datetime | None:
+def newest_stamp(layout: FlowHome) -> datetime | None:
     """Return the newest `changed_at` in the ledger and, for a staged generation, in the live
     ledger; or None.
     """
@@ -142,21 +147,21 @@ def newest_stamp(layout: FlowLayout) -> datetime | None:
     return max((row.changed_at for row in newest if row.changed_at), default=None)
 
 
-def row_of(layout: FlowLayout, generation: int, batch: int, kind: BatchKind) -> BatchRow:
+def row_of(layout: FlowHome, generation: int, batch: int, kind: BatchKind) -> BatchRow:
     """Return the ledger row of one batch. Raises TerminalError `ledger-row-missing`."""
     found = _rows(layout, f"select * from t where {_batch(generation, kind, batch)}")
     if len(found) != 1:
         raise TerminalError(
             "ledger-row-missing",
-            tried=f"find batch {batch} of generation {generation} in {layout.ledger}",
-            found=f"{len(found)} rows, though the table {layout.table} holds the batch",
+            tried=f"find batch {batch} of generation {generation} in {layout.tables.ledger.path}",
+            found=f"{len(found)} rows, though the table {layout.tables.target.path} holds the batch",
             next=f"draindown audit {layout.pipeline}",
         )
     return BatchRow.from_dict(found[0])
 
 
 def last_batch(
-    layout: FlowLayout, generation: int, kind: str, runs: Iterable[str] = ()
+    layout: FlowHome, generation: int, kind: str, runs: Iterable[str] = ()
 ) -> int | None:
     """Return the newest batch of a generation and kind in the ledger; None if it has none.
 
@@ -169,7 +174,7 @@ def last_batch(
     return _one(layout, f"select max(batch) as n from t where {where}")
 
 
-def has(layout: FlowLayout, generation: int, kind: str, batch: int) -> bool:
+def has(layout: FlowHome, generation: int, kind: str, batch: int) -> bool:
     """Return whether a batch is in the ledger. All replays of input share the kind `replay` and
     their numbering.
     """
@@ -177,18 +182,18 @@ def has(layout: FlowLayout, generation: int, kind: str, batch: int) -> bool:
     return bool(_rows(layout, f"select 1 as n from t where {where} limit 1"))
 
 
-def batches(layout: FlowLayout, kind: BatchKind) -> set[tuple[int, int]]:
+def batches(layout: FlowHome, kind: BatchKind) -> set[tuple[int, int]]:
     """Return generation and number of every batch of a kind."""
     found = _rows(layout, f"select distinct generation, batch from t where kind = {literal(kind)}")
     return {(int(row["generation"]), int(row["batch"])) for row in found}
 
 
-def of_run(layout: FlowLayout, run_id: str) -> list[BatchRow]:
+def of_run(layout: FlowHome, run_id: str) -> list[BatchRow]:
     """Return the ledger rows of one run, including all of its starts, oldest first."""
     return _where(layout, f"run_id = {literal(run_id)}")
 
 
-def so_far(layout: FlowLayout, run_id: str) -> str:
+def so_far(layout: FlowHome, run_id: str) -> str:
     """Return what a run has committed by now, by the ledger, as text."""
     try:
         rows = of_run(layout, run_id)
@@ -203,7 +208,7 @@ def so_far(layout: FlowLayout, run_id: str) -> str:
     return f"{batches} of it committed so far, {records}"
 
 
-def source_after(layout: FlowLayout, version: int) -> list[BatchRow]:
+def source_after(layout: FlowHome, version: int) -> list[BatchRow]:
     """Return rows of source batches that committed target versions after `version`, oldest first.
 
     Includes batches that are only in the target's newest commits because a driver died before
@@ -223,14 +228,14 @@ def source_after(layout: FlowLayout, version: int) -> list[BatchRow]:
     return sorted([*known, *late], key=lambda row: (row.generation, row.table_version, row.batch))
 
 
-def with_records(layout: FlowLayout) -> list[BatchRow]:
+def with_records(layout: FlowHome) -> list[BatchRow]:
     """Return the rows of all batches that have records, oldest first, of every kind and
     generation.
     """
     return _where(layout, "records > 0")
 
 
-def by_stamp(layout: FlowLayout, stamps: Collection[datetime]) -> dict[datetime, BatchRow]:
+def by_stamp(layout: FlowHome, stamps: Collection[datetime]) -> dict[datetime, BatchRow]:
     """Return the batches that changed rows at these moments (`_changed_at`), by moment; a moment of
     none is absent.
     """
@@ -240,33 +245,33 @@ def by_stamp(layout: FlowLayout, stamps: Collection[datetime]) -> dict[datetime,
     return {row.changed_at: row for row in found if row.changed_at is not None}
 
 
-def of_source(layout: FlowLayout, condition: str) -> list[BatchRow]:
+def of_source(layout: FlowHome, condition: str) -> list[BatchRow]:
     """Return the ledger rows of source batches that a condition in SQL selects, oldest first."""
     return _where(layout, f"kind = 'source' and {condition}")
 
 
-def _where(layout: FlowLayout, condition: str) -> list[BatchRow]:
+def _where(layout: FlowHome, condition: str) -> list[BatchRow]:
     sql = f"select * from t where {condition} order by generation, table_version, batch"
     return [BatchRow.from_dict(row) for row in _rows(layout, sql)]
 
 
-def units_read(layout: FlowLayout) -> int:
+def units_read(layout: FlowHome) -> int:
     """Return the number of units that a generation has read; the maximum over all generations."""
     per_generation = "select sum(units) as n from t where kind = 'source' group by generation"
     return _one(layout, f"select max(n) as n from ({per_generation})") or 0
 
 
-def count_of(layout: FlowLayout, generation: int) -> int:
+def count_of(layout: FlowHome, generation: int) -> int:
     """Return the number of batches of a generation, of every kind; 0 if there is no ledger."""
     return _one(layout, f"select count(*) as n from t where generation = {int(generation)}") or 0
 
 
-def newest_generation(layout: FlowLayout) -> int:
+def newest_generation(layout: FlowHome) -> int:
     """Return the newest generation in the ledger; 0 if it has no batch."""
     return _one(layout, "select max(generation) as n from t") or 0
 
 
-def last_version(layout: FlowLayout, generation: int) -> int:
+def last_version(layout: FlowHome, generation: int) -> int:
     """Return the highest table version among a generation's batches; -1 if the ledger has none."""
     found = _one(
         layout, f"select max(table_version) as n from t where generation = {int(generation)}"
@@ -275,7 +280,7 @@ def last_version(layout: FlowLayout, generation: int) -> int:
 
 
 def last_with(
-    layout: FlowLayout, generation: int, what: Literal["tombstones", "hidden", "quarantine"]
+    layout: FlowHome, generation: int, what: Literal["tombstones", "hidden", "quarantine"]
 ) -> int | None:
     """Return the newest source batch of a generation that wrote to a table beside the target; None
     if none did.
@@ -310,7 +315,7 @@ class Sums:
     hidden: int = 0
 
 
-def sums(layout: FlowLayout, generation: int | None = None) -> Sums:
+def sums(layout: FlowHome, generation: int | None = None) -> Sums:
     """Return sums over the source batches of one generation, or over all batches of all generations
     (None).
     """
@@ -332,11 +337,11 @@ def _batch(generation: int, kind: str, batch: int) -> str:
     return f"generation = {int(generation)} and kind = {literal(kind)} and batch = {int(batch)}"
 
 
-def _rows(layout: FlowLayout, sql: str) -> list[dict[str, Any]]:
-    return log_of(layout, layout.ledger).rows(sql)
+def _rows(layout: FlowHome, sql: str) -> list[dict[str, Any]]:
+    return layout.tables.ledger.rows(sql)
 
 
-def _one(layout: FlowLayout, sql: str) -> int | None:
+def _one(layout: FlowHome, sql: str) -> int | None:
     """Return the number `n` of a query's only row; None if it is NULL or there is no ledger."""
     found = next((row["n"] for row in _rows(layout, sql)), None)
     return None if found is None else int(found)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from draindown.lake.commits import Commit
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import (
     BatchRow,
     Swap,
@@ -25,14 +25,14 @@ _VERIFIED = 1000
 """Most commits that a check verifies."""
 
 
-def commits(layout: FlowLayout, limit: int) -> list[Commit]:
+def commits(layout: FlowHome, limit: int) -> list[Commit]:
     """Return the target's newest commits, newest first, at most `limit`.
 
     A commit that swapped in a rebuilt generation is replaced by the commits of its batches, all
     with its version.
     """
     found: list[Commit] = []
-    for commit in log_of(layout, layout.table).commits(limit):
+    for commit in layout.tables.target.commits(limit):
         swap = swap_of(commit)
         found += (
             made(layout, swap.generation, commit.version)
@@ -63,19 +63,19 @@ def commit_of(log: TableLog, row: BatchRow) -> Commit:
     )
 
 
-def made(layout: FlowLayout, generation: int, version: int) -> list[Commit]:
+def made(layout: FlowHome, generation: int, version: int) -> list[Commit]:
     """Return the commits of a rebuilt generation's batches, newest first, as commits of target
     version `version`.
 
     They are read from the log of the rebuilt table, which is kept. Return nothing if that log is
     gone.
     """
-    history = log_of(layout, layout.beside(generation).table).commits()
+    history = layout.beside(generation).tables.target.commits()
     return [replace(commit, version=version) for commit in history if from_commit(commit)]
 
 
 def lacking(
-    layout: FlowLayout, known: Iterable[BatchRow], limit: int, generation: int = 0
+    layout: FlowHome, known: Iterable[BatchRow], limit: int, generation: int = 0
 ) -> Iterator[tuple[Commit, BatchRow]]:
     """Yield the batches of the target's newest commits that are not among `known`, newest first.
 
@@ -93,14 +93,14 @@ def lacking(
             yield commit, row
 
 
-def verify(layout: FlowLayout, after: int, until: int, generation: int) -> None:
+def verify(layout: FlowHome, after: int, until: int, generation: int) -> None:
     """Verify the batches that versions above `after` up to `until` of the target brought, and a
     rebuild's swap.
 
     Raises TerminalError `ledger-does-not-add-up`. `generation`: the live one; the batches of others
     don't count.
     """
-    log = log_of(layout, layout.table)
+    log = layout.tables.target
     for commit in log.commits(min(max(log.version - after, 1), _VERIFIED)):
         if not after < commit.version <= until:
             continue
@@ -134,14 +134,14 @@ def verify_written(row: BatchRow, path: str, expected: int, fate: str) -> None:
         raise not_adding_up(row, [f"{fate}: {expected} in the batch, {wrote} written to {path}"])
 
 
-def _swapped(layout: FlowLayout, limit: int) -> int:
+def _swapped(layout: FlowHome, limit: int) -> int:
     """Return the version of the newest of the target's commits that swapped in a rebuilt table; -1
     if none did.
     """
-    newest = log_of(layout, layout.table).commits(limit)
+    newest = layout.tables.target.commits(limit)
     own = (one.version for one in newest if (swap := swap_of(one)) and _is_own(layout, swap))
     return next(own, -1)
 
 
-def _is_own(layout: FlowLayout, of: BatchRow | Swap) -> bool:
+def _is_own(layout: FlowHome, of: BatchRow | Swap) -> bool:
     return (of.pipeline, of.flow) == (layout.pipeline, layout.flow)

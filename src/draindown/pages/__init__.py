@@ -20,9 +20,8 @@ from draindown.flow.at_work import lease_holder_so_far
 from draindown.flow.standing import Standing
 from draindown.flow.state import FlowState
 from draindown.gate.published import published, unpublished
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.presence import Lake
-from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import RUNS, BatchRow
 from draindown.recovery import half_rebuilt
@@ -149,17 +148,17 @@ def _flow(spec: PipelineSpec, root: Path, name: str) -> FlowView:
             return _view(spec, name, layout)
     except Exception as error:  # noqa: BLE001  an unreadable flow must not hide the others
         problem = printable_lines(f"{type(error).__name__}: {error}")
-        return FlowView(spec.pipeline, name, layout.table, problem=problem)
+        return FlowView(spec.pipeline, name, layout.tables.target.path, problem=problem)
 
 
-def _view(spec: PipelineSpec, name: str, layout: FlowLayout) -> FlowView:
+def _view(spec: PipelineSpec, name: str, layout: FlowHome) -> FlowView:
     state = FlowState.of(layout)
     newest = list(standing.newest(state, spec.pipeline, _RUNS))
     waiting, unlooked = _waiting(newest)
     return FlowView(
         pipeline=spec.pipeline,
         flow=name,
-        table=layout.table,
+        table=layout.tables.target.path,
         waiting=waiting,
         unlooked=unlooked,
         published=_published(state),
@@ -187,7 +186,7 @@ def _published(state: FlowState) -> str:
 def _proven(state: FlowState) -> str:
     """Return what the newest proof of this table found."""
     try:
-        found, table = proven.newest(state), log_of(state, state.table)
+        found, table = proven.newest(state), state.tables.target
     except TerminalError as error:
         return printable_lines(f"can't be read: {error}")
     return str(found) if found and table.exists and found.table_id == table.id else ""
@@ -225,7 +224,7 @@ def _time(at: datetime | None) -> str:
     return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _holder(layout: FlowLayout, runs: Sequence[Standing]) -> str:
+def _holder(layout: FlowHome, runs: Sequence[Standing]) -> str:
     """Return who holds the lease and how far it is; empty if nobody does, or if that run is shown
     as at work.
     """

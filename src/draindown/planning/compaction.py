@@ -18,9 +18,9 @@ from draindown.base.formatting import count
 from draindown.gate import published
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.flow_tables import flow_tables
+from draindown.lake.home import FlowHome
 from draindown.lake.intervals import interval_seconds
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.table_log import TableLog
 from draindown.planning.open_rows import HistoryFile, end_path, open_share, worth_rewriting
 from draindown.recovery.opening import Needs, open_flow
 from draindown.runs import report
@@ -161,12 +161,12 @@ class Work:
         return "; ".join(parts) or "nothing to do"
 
 
-def work(layout: FlowLayout, maintenance: Maintenance, *, force: bool = False) -> Work:
+def work(layout: FlowHome, maintenance: Maintenance, *, force: bool = False) -> Work:
     """Return the work that is due for the flow's tables. Excludes the intake, since a stream reads
     its commits.
     """
     present = [
-        (label, log) for label, path in _tables(layout) if (log := log_of(layout, path)).exists
+        (label, log) for label, path in _tables(layout) if (log := layout.tables.at(path)).exists
     ]
     found = (
         assess(label, log, maintenance.target_file_size, force=force) for label, log in present
@@ -174,7 +174,7 @@ def work(layout: FlowLayout, maintenance: Maintenance, *, force: bool = False) -
     kept = kept_back(layout, maintenance.retain)
     due = tuple(_expired(layout, present, maintenance.retain))
     if kept:
-        due = tuple((label, path) for label, path in due if path != layout.table)
+        due = tuple((label, path) for label, path in due if path != layout.tables.target.path)
     return Work(tuple(table for table in found if table), due, kept)
 
 
@@ -208,7 +208,7 @@ def idle(request: Request) -> StepReport | None:
     )
 
 
-def _tables(layout: FlowLayout) -> list[tuple[str, str]]:
+def _tables(layout: FlowHome) -> list[tuple[str, str]]:
     return [
         (table.name, table.path) for table in reversed(flow_tables(layout, 1)) if table.compacted
     ]
@@ -297,7 +297,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _expired(
-    layout: FlowLayout, present: Iterable[tuple[str, TableLog]], retain: int
+    layout: FlowHome, present: Iterable[tuple[str, TableLog]], retain: int
 ) -> Iterable[tuple[str, str]]:
     last = vacuumed(layout)
     for label, log in present:
@@ -316,7 +316,7 @@ def retention_of(log: TableLog) -> int:
     return interval_seconds(log.properties.get(RETENTION), RETAIN_FLOOR)
 
 
-def vacuumed(layout: FlowLayout) -> dict[str, Any]:
+def vacuumed(layout: FlowHome) -> dict[str, Any]:
     """Return when each table was last vacuumed, by its label. Return nothing if the file is missing
     or torn.
     """
@@ -330,13 +330,13 @@ def vacuumed(layout: FlowLayout) -> dict[str, Any]:
     return found
 
 
-def remember_vacuumed(layout: FlowLayout, label: str, *, files: int, run_id: str) -> None:
+def remember_vacuumed(layout: FlowHome, label: str, *, files: int, run_id: str) -> None:
     """Record that a table was vacuumed now. Call it under the lease."""
     this = {"at": now().isoformat(), "files": files, "run_id": run_id}
     write_json(layout.vacuumed, {"tables": vacuumed(layout) | {label: this}})
 
 
-def kept_back(layout: FlowLayout, retain: int, at: datetime | None = None) -> str:
+def kept_back(layout: FlowHome, retain: int, at: datetime | None = None) -> str:
     """Return why the target's old files must stay: the published version or a reader needs them. ""
     if none does.
 
@@ -349,7 +349,7 @@ def kept_back(layout: FlowLayout, retain: int, at: datetime | None = None) -> st
     return _kept_for_published(layout, at - kept_for) or _kept_for_readers(layout, at, kept_for)
 
 
-def _kept_for_readers(layout: FlowLayout, at: datetime, kept_for: timedelta) -> str:
+def _kept_for_readers(layout: FlowHome, at: datetime, kept_for: timedelta) -> str:
     try:
         behind = [
             one for one in registered.waiting(layout) if kept_for <= one.age(at) < registered.GONE
@@ -362,7 +362,7 @@ def _kept_for_readers(layout: FlowLayout, at: datetime, kept_for: timedelta) -> 
     return f"old files stay: {last.reader} has yet to read what changed since {last.since:%Y-%m-%d}"
 
 
-def _kept_for_published(layout: FlowLayout, before: datetime) -> str:
+def _kept_for_published(layout: FlowHome, before: datetime) -> str:
     pointer = published.published(layout)
     removal = published.oldest_needed_removal(layout) if pointer else None
     if pointer is None or removal is None:

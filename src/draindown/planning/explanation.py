@@ -13,7 +13,7 @@ from pathlib import Path
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow.state import FlowState
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.planning.lateness import Cover
 from draindown.planning.plan import start_seconds
@@ -180,7 +180,7 @@ def _reads(
         )
         for table, log, piece, own in zip(tables, logs, pieces, columns, strict=True)
     )
-    result = log_of(state, state.table)
+    result = state.tables.target
     if not result.exists:
         return sources, None
     keys, version = flow.derivation.scope_keys, result.version

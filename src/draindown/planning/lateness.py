@@ -17,7 +17,7 @@ import duckdb
 from draindown.base.duck import connected
 from draindown.base.errors import TerminalError
 from draindown.gate import published
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, identifier, stream
 from draindown.spec.table_source import SourceTable
 
@@ -39,11 +39,11 @@ class Asked:
     with their time.
     """
 
-    layout: FlowLayout
+    layout: FlowHome
     time: str
 
     @classmethod
-    def of_source(cls, reader: FlowLayout, table: SourceTable, time: str) -> Asked:
+    def of_source(cls, reader: FlowHome, table: SourceTable, time: str) -> Asked:
         """Return the rows of a table that a flow reads. `reader`: the layout of that flow."""
         pipeline = table.pipeline or reader.pipeline
         return cls(
@@ -160,7 +160,7 @@ def _rows(asked: Asked) -> Iterator[tuple[duckdb.DuckDBPyConnection, TableLog]]:
 
 
 def _read(asked: Asked) -> TableLog:
-    log, pointer = TableLog(asked.layout.table), published.published(asked.layout)
+    log, pointer = asked.layout.tables.target, published.published(asked.layout)
     if not log.exists:
         raise _no_arrival(
             asked, "the table is not there yet", f"draindown run {asked.layout.pipeline}"

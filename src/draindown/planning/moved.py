@@ -7,12 +7,12 @@ from __future__ import annotations
 from datetime import datetime
 
 from draindown.base.findings import Finding
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.runs.request import Request
 from draindown.sources.port import Source
 
 
-def refuse(request: Request, source: Source, state: FlowLayout, now: datetime) -> list[Finding]:
+def refuse(request: Request, source: Source, state: FlowHome, now: datetime) -> list[Finding]:
     """Refuse known files of another directory, if the table would hold their rows twice. Raises
     `files-moved`.
 

@@ -21,7 +21,7 @@ from draindown.flow.generations import refuse_lost
 from draindown.flow.state import FlowState
 from draindown.gate import published
 from draindown.lake import storage
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.presence import Lake
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
@@ -255,7 +255,7 @@ def _tried(request: Request) -> str:
     return f"plan flow {request.flow} of pipeline {request.spec.pipeline}"
 
 
-def _unwritable(layout: FlowLayout) -> list[Finding]:
+def _unwritable(layout: FlowHome) -> list[Finding]:
     error = storage.unwritable(layout)
     return (
         [Finding(kind="unwritable", subject=error.code, detail=error.found, next=error.next[0])]
@@ -335,7 +335,7 @@ def _ledger(state: FlowState) -> list[BatchRow]:
 
 
 def _forecast_seconds(
-    layout: FlowLayout, ledger: Sequence[BatchRow], size: int, batches: int
+    layout: FlowHome, ledger: Sequence[BatchRow], size: int, batches: int
 ) -> float | None:
     """Return the expected seconds for `batches` of `size` bytes in total with startup; None without
     similar history.
@@ -347,7 +347,7 @@ def _forecast_seconds(
     return round(start_seconds(layout, (row.run_id for row in rows)) + took * batches, 1)
 
 
-def start_seconds(layout: FlowLayout, run_ids: Iterable[str]) -> float:
+def start_seconds(layout: FlowHome, run_ids: Iterable[str]) -> float:
     """Return the seconds that a drain takes outside its batches; a default if no report says it.
 
     The minimum over the newest `_STARTS` runs whose drain did not fail: some include work that few

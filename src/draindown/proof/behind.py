@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from draindown.base.duck import connected
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, identifier, literal, moment, rows, stream
 from draindown.proof import folds, histories, pairs, ranking, sessions, windows
 from draindown.proof.source_rows import SourceRows, late_rows
@@ -94,7 +94,7 @@ def of_key(asked: SourceRows, key: Collection[str] | None) -> SourceRows:
 
 
 def source_rows(
-    layout: FlowLayout,
+    layout: FlowHome,
     flow: DerivedFlow,
     sources: Sequence[TableLog],
     results: pa.Table,

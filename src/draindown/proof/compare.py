@@ -16,7 +16,7 @@ import pyarrow as pa
 from draindown.base.clock import now
 from draindown.base.duck import connected
 from draindown.base.errors import TerminalError
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, identifier, stream
 from draindown.processors.fold import Failed
 from draindown.proof import folds, histories, pairs, ranking, sessions, windows
@@ -69,7 +69,7 @@ def is_provable(flow: DerivedFlow, sources: Sequence[TableLog]) -> bool:
 
 
 def prove(
-    layout: FlowLayout,
+    layout: FlowHome,
     flow: DerivedFlow,
     sources: Sequence[TableLog],
     table: TableLog,
@@ -122,7 +122,7 @@ def prove(
 
 
 @contextmanager
-def _named(layout: FlowLayout) -> Iterator[None]:
+def _named(layout: FlowHome) -> Iterator[None]:
     """Replace the error of a fold that can't go on by TerminalError `group-not-computed`."""
     try:
         yield
@@ -147,7 +147,7 @@ def _used(flow: DerivedFlow, source: TableLog) -> list[str]:
 
 
 def _leave_out_late(
-    db: duckdb.DuckDBPyConnection, layout: FlowLayout, flow: DerivedFlow, decided: int
+    db: duckdb.DuckDBPyConnection, layout: FlowHome, flow: DerivedFlow, decided: int
 ) -> None:
     """Delete the rows that came later than the flow accepts, but for those that a person
     applied.

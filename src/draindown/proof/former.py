@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from draindown.base.duck import connected
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, identifier, literal, rows
 from draindown.lake.written_files import Values, Written, written_files
 from draindown.proof.behind import ROW, among, behind, find_rows, of_key, take_rows
@@ -49,7 +49,7 @@ class Former:
 
 
 def former_rows(
-    layout: FlowLayout,
+    layout: FlowHome,
     flow: DerivedFlow,
     sources: Sequence[TableLog],
     keys: Sequence[Sequence[str]],

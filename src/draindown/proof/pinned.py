@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.formatting import count
 from draindown.flow import generations
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
@@ -39,7 +39,7 @@ class Pinned:
 
 
 @contextmanager
-def proving(layout: FlowLayout, source: TableSource) -> Iterator[Pinned]:
+def proving(layout: FlowHome, source: TableSource) -> Iterator[Pinned]:
     """Yield what `pinned` returns, to a proof of the flow.
 
     No lock keeps VACUUM from a table that is read. So the error of a proof is `history-gone` too,
@@ -55,7 +55,7 @@ def proving(layout: FlowLayout, source: TableSource) -> Iterator[Pinned]:
         raise
 
 
-def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
+def pinned(layout: FlowHome, source: TableSource) -> Pinned:
     """Return what a proof of the flow compares.
 
     Raises TerminalError `nothing-to-prove`: nothing was derived yet, or a range of versions is half
@@ -63,7 +63,7 @@ def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
     `source-replaced`: a source is another table than the one that was read, or was not read at all;
     `history-gone`: files of a source at the version that was read, or of the table, are not there.
     """
-    generation, table = generations.generation(layout), TableLog(layout.table)
+    generation, table = generations.generation(layout), layout.tables.target
     # by the table as it is opened here: a drain may commit the next batch any moment
     done = unread_after(table.last(app_id(layout, generation, "rows"))) - 1
     found = next(intake.slices(layout, generation, done), None) if done else None
@@ -89,8 +89,8 @@ def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
     return result
 
 
-def _opened(layout: FlowLayout, table: SourceTable, unit: Unit | None) -> TableLog:
-    log = TableLog(layout.other_table(table.table))
+def _opened(layout: FlowHome, table: SourceTable, unit: Unit | None) -> TableLog:
+    log = layout.tables.other(table.table)
     if unit is None or not log.exists or log.id != unit.row["table_id"]:
         next_ = f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source"
         raise _impossible(
@@ -107,7 +107,7 @@ def _opened(layout: FlowLayout, table: SourceTable, unit: Unit | None) -> TableL
     return found
 
 
-def _refuse_gone(layout: FlowLayout, source: TableSource, found: Pinned) -> None:
+def _refuse_gone(layout: FlowHome, source: TableSource, found: Pinned) -> None:
     """Raise TerminalError `history-gone` if files of one of the versions are not there."""
     doctor = f"draindown doctor {layout.pipeline} --flow {layout.flow}   # if its newest version is whole, prove again"
     read = [
@@ -123,16 +123,16 @@ def _refuse_gone(layout: FlowLayout, source: TableSource, found: Pinned) -> None
             )
 
 
-def _newer(layout: FlowLayout) -> str:
+def _newer(layout: FlowHome) -> str:
     return f"draindown run {layout.pipeline} --flow {layout.flow}   # reads a newer version, then prove again"
 
 
-def _gone(layout: FlowLayout, what: str, next_: str) -> TerminalError:
+def _gone(layout: FlowHome, what: str, next_: str) -> TerminalError:
     found = f"a proof reads {what}: gone by VACUUM, by the cleanup of the log, or by a person"
     return _impossible(layout, "history-gone", found, next_)
 
 
-def _impossible(layout: FlowLayout, code: str, found: str, next_: str) -> TerminalError:
+def _impossible(layout: FlowHome, code: str, found: str, next_: str) -> TerminalError:
     return TerminalError(
         code,
         tried=f"prove flow {layout.flow} of pipeline {layout.pipeline}",

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count, shortened
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import UNREADABLE, TableLog
 from draindown.ledger import table as ledger_table
 from draindown.planning.compaction import vacuumed
@@ -77,7 +77,7 @@ class DerivedTable:
     of their tables.
     """
 
-    def __init__(self, flow: DerivedFlow, layout: FlowLayout, limit: int) -> None:
+    def __init__(self, flow: DerivedFlow, layout: FlowHome, limit: int) -> None:
         self._flow, self._layout, self._limit = flow, layout, limit
 
     @property
@@ -168,7 +168,7 @@ class DerivedTable:
         try:
             found = pinned(self._layout, self._flow.source)
         except TerminalError as error:
-            logs = [TableLog(self._layout.other_table(one.table)) for one in self._flow.source.read]
+            logs = [self._layout.tables.other(one.table) for one in self._flow.source.read]
             if not all(log.exists for log in logs):
                 raise
             at = (vacuumed(self._layout).get("table") or {}).get("at", "")

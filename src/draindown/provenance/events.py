@@ -57,7 +57,7 @@ class Historical:
         """Return what tells which rows of the history each record is in."""
         rows, hidden = (
             of_key(asked.flow, path, asked.key)
-            for path in (asked.layout.table, asked.layout.hidden)
+            for path in (asked.layout.tables.target.path, asked.layout.tables.hidden.path)
         )
         events = Events.of(rows, hidden, tuple(asked.flow.target.sequence_by))
         return Judge(events, deletes_of(asked.flow), only=not asked.every)

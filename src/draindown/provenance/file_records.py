@@ -18,7 +18,7 @@ from draindown.audit.raw import DocumentFile, FieldReader, TextFile
 from draindown.audit.values import zone_of
 from draindown.base.clock import now
 from draindown.base.formatting import value_text
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import rows
 from draindown.provenance.records import UNREADABLE, Names, Record, Typed, Values, holds
 from draindown.sources.files.listing import list_source
@@ -35,7 +35,7 @@ class FileRecords:
 
     of_waiting = "none waits"
 
-    def __init__(self, flow: FlowSpec, layout: FlowLayout) -> None:
+    def __init__(self, flow: FlowSpec, layout: FlowHome) -> None:
         self._flow, self._layout = flow, layout
 
     def gone(self, unit: Unit) -> str:

@@ -14,8 +14,8 @@ from draindown.base.errors import TerminalError
 from draindown.flow import foreign, foreign_rows
 from draindown.gate import acceptance
 from draindown.gate.acceptance import ROWS, Acceptance
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, identifier, literal
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import identifier, literal
 from draindown.ledger.foreign import ForeignCommit, ForeignCommits
 from draindown.proof.behind import literal_of
 from draindown.provenance.model import State, Trace
@@ -57,7 +57,7 @@ class _Touched:
 class ForeignWriter:
     """The foreign commits of one table, asked about rows and keys."""
 
-    def __init__(self, flow: FlowSpec | DerivedFlow, layout: FlowLayout) -> None:
+    def __init__(self, flow: FlowSpec | DerivedFlow, layout: FlowHome) -> None:
         self._flow, self._layout = flow, layout
 
     @cached_property
@@ -92,7 +92,7 @@ class ForeignWriter:
         )
 
     def _of(self, commit: ForeignCommit) -> Acceptance | None:
-        table = TableLog(self._layout.table).id
+        table = self._layout.tables.target.id
         return next((one for one in self._accepted if one.is_of(table, commit)), None)
 
     def _decision(self, commit: ForeignCommit) -> str:

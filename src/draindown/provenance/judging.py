@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, identifier, literal
 from draindown.provenance.fates import Judge
 from draindown.provenance.model import Place
@@ -23,7 +23,7 @@ class Asked:
     """
 
     flow: FlowSpec
-    layout: FlowLayout
+    layout: FlowHome
     key: Values
     row: Row | None
     every: bool

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from draindown.audit.envelope import Fields, fields_of
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, literal
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import literal
 from draindown.provenance.records import UNREADABLE, Names, Record, Typed, Values, holds
 from draindown.sources import raw
 from draindown.sources.raw import Kept
@@ -25,7 +25,7 @@ class KeptRecords:
 
     of_waiting = "what waits at the brokers was not looked at"
 
-    def __init__(self, flow: FlowSpec, layout: FlowLayout) -> None:
+    def __init__(self, flow: FlowSpec, layout: FlowHome) -> None:
         self._flow, self._layout = flow, layout
         self._known: dict[Names, tuple[Fields, Typed]] = {}
 
@@ -38,7 +38,7 @@ class KeptRecords:
         return f"offsets {unit.range} are not in the lake: {self._since()}"
 
     def _since(self) -> str:
-        log = TableLog(self._layout.raw)
+        log = self._layout.tables.raw
         if not log.exists:
             return "the flow keeps no raw records (`keep_raw` of its source)"
         dropped = next((one for one in log.commits() if one.operation == "DELETE"), None)
@@ -53,9 +53,7 @@ class KeptRecords:
             f"part = {literal(raw.RECORDS)} and unit = {literal(unit.name)} and log = {literal(unit.log)} "
             f"and position >= {unit.start} and position < {unit.until}"
         )
-        for row in TableLog(self._layout.raw).rows(
-            f"select * from t where {where} order by position"
-        ):
+        for row in self._layout.tables.raw.rows(f"select * from t where {where} order by position"):
             text = row["value"] if row["value"] is not None else b""
             beside = [header["value"] or b"" for header in row["headers"] or ()]
             if holds(b"".join([text, row["key"] or b"", *beside]), needles):

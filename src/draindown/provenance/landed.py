@@ -13,8 +13,8 @@ from typing import Any
 from draindown.audit.keys import made_by, unusable
 from draindown.flow import generations, quarantine, withdrawals
 from draindown.flow.quarantine import Filter
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, literal, rows
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import literal, rows
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
@@ -38,7 +38,7 @@ class LandedTable:
     changes nothing.
     """
 
-    def __init__(self, flow: FlowSpec, layout: FlowLayout, root: Path, progress: Progress) -> None:
+    def __init__(self, flow: FlowSpec, layout: FlowHome, root: Path, progress: Progress) -> None:
         self._flow, self._layout, self._root, self._progress = flow, layout, root, progress
         self._keys: Names = tuple(flow.target.keys)
         self._judging = JUDGES.get(flow.target.kind.name)
@@ -272,7 +272,7 @@ class LandedTable:
                 else "may have the key: its text holds it, and it can't be read"
             )
             return "refused", f"each of {number} that were refused {what}", self._refused_next(hits)
-        if places and of_key(self._flow, self._layout.table, values):
+        if places and of_key(self._flow, self._layout.tables.target.path, values):
             return "superseded", "its records are in other rows of the key: none begins there", []
         if places:
             audit = f"draindown audit {pipeline} --flow {flow}   # whether the table lost rows"
@@ -302,7 +302,7 @@ class LandedTable:
     def _unread(self) -> int:
         generation = generations.generation(self._layout)
         return unread_after(
-            TableLog(self._layout.table).last(app_id(self._layout, generation, "rows"))
+            self._layout.tables.target.last(app_id(self._layout, generation, "rows"))
         )
 
     def _contents(self, key: Values, row: Row | None, *, every: bool = True) -> Contents:
@@ -323,7 +323,9 @@ class LandedTable:
         order, memory = self._flow.target.sequence_by, self._flow.target.kind.memory
         return {
             (row["_generation"], row["_kind"], row["_batch"]): tuple(row[name] for name in order)
-            for row in (of_key(self._flow, self._layout.memory(memory), key) if memory else ())
+            for row in (
+                of_key(self._flow, self._layout.tables.memory(memory).path, key) if memory else ()
+            )
             if row.get("_delete", True)  # of hidden events some are no deletes
         }
 

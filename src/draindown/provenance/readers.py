@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, MutableMapping
 from pathlib import Path
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.provenance.file_records import FileRecords
 from draindown.provenance.kept_records import KeptRecords
 from draindown.provenance.records import Record, RecordReader
@@ -14,7 +14,7 @@ from draindown.spec.kafka import KafkaSource
 from draindown.spec.landing import FlowSpec
 from draindown.spec.sources import FilesSource
 
-READERS: MutableMapping[str, Callable[[FlowSpec, FlowLayout], RecordReader]] = {
+READERS: MutableMapping[str, Callable[[FlowSpec, FlowHome], RecordReader]] = {
     FilesSource.kind: FileRecords,
     KafkaSource.kind: KeptRecords,
 }
@@ -25,7 +25,7 @@ class _NoRecords:
 
     of_waiting = "what waits was not looked at"
 
-    def __init__(self, flow: FlowSpec, layout: FlowLayout) -> None:  # noqa: ARG002
+    def __init__(self, flow: FlowSpec, layout: FlowHome) -> None:  # noqa: ARG002
         self._kind = flow.source.kind
 
     def gone(self, unit: Unit) -> str:
@@ -38,6 +38,6 @@ class _NoRecords:
         yield from ()
 
 
-def reader_of(flow: FlowSpec, layout: FlowLayout) -> RecordReader:
+def reader_of(flow: FlowSpec, layout: FlowHome) -> RecordReader:
     """Return the reader of a flow's records."""
     return READERS.get(flow.source.kind, _NoRecords)(flow, layout)

@@ -14,7 +14,7 @@ from draindown.base.clock import EPOCH
 from draindown.base.formatting import count
 from draindown.flow import generations, quarantine
 from draindown.flow.quarantine import Filter
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import literal, rows
 from draindown.ledger import inputs
 from draindown.ledger.rows import GATE, BatchRow, Place
@@ -52,7 +52,7 @@ class Found:
 class Scan:
     """Looks into the input of one flow. `gone` collects what could not be read."""
 
-    def __init__(self, flow: FlowSpec, layout: FlowLayout, root: Path, progress: Progress) -> None:
+    def __init__(self, flow: FlowSpec, layout: FlowHome, root: Path, progress: Progress) -> None:
         self._flow, self._layout, self._root, self._progress = flow, layout, root, progress
         self._reader = reader_of(flow, layout)
         self.gone: dict[str, None] = {}
@@ -171,7 +171,7 @@ class Scan:
             if row.units and place not in found:
                 what = (
                     f"the inputs of batch {row.batch} of generation {row.generation}: the table "
-                    f"{self._layout.inputs}"
+                    f"{self._layout.tables.inputs.path}"
                 )
                 self.gone[f"{what} has none of its {count(row.units, 'unit')}"] = None
         return {place: read for place, read in found.items() if place in batches}
@@ -189,12 +189,14 @@ class Scan:
                 else intake.slices(self._layout, number)
             ):
                 for unit in one.units:
-                    known[self._layout.intake_of(number), unit.name].append((one.number, unit))
+                    known[self._layout.tables.intake(number).path, unit.name].append(
+                        (one.number, unit)
+                    )
         return {
             place: [
                 _piece(
                     one,
-                    known[self._layout.intake_of(place[0]), one.unit],
+                    known[self._layout.tables.intake(place[0]).path, one.unit],
                     batches[place].slice,
                     batches[place],
                 )
@@ -260,9 +262,9 @@ class Scan:
         return judged
 
 
-def _intakes(layout: FlowLayout, numbers: Iterable[int]) -> list[int]:
+def _intakes(layout: FlowHome, numbers: Iterable[int]) -> list[int]:
     """Return one generation of each intake, in order: they may share one."""
-    return list({layout.intake_of(number): number for number in numbers}.values())
+    return list({layout.tables.intake(number).path: number for number in numbers}.values())
 
 
 def is_about(found: Found, key: Values) -> bool:
@@ -276,7 +278,7 @@ def _id(one: Found) -> str:
     return record_id(one.unit.name, one.record.position, one.unit.log)
 
 
-def _refused(layout: FlowLayout, ids: Sequence[str]) -> list[dict[str, Any]]:
+def _refused(layout: FlowHome, ids: Sequence[str]) -> list[dict[str, Any]]:
     listed = ", ".join(map(literal, ids))
     names = "quarantine_id, origin, raw, reason, field, detail, generation, kind, batch, state"
     return (

@@ -17,8 +17,8 @@ import pyarrow as pa
 from draindown.base.duck import connected
 from draindown.base.errors import TerminalError
 from draindown.lake import row_values
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, identifier, rows
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import identifier, rows
 from draindown.provenance.derived import DerivedTable, Lacking, of_source
 from draindown.provenance.foreign import ORIGIN, ForeignWriter, condition
 from draindown.provenance.landed import LandedTable, Row
@@ -91,8 +91,8 @@ class _Table:
     def __init__(self, asked: Question, spec: PipelineSpec, flow: str) -> None:
         self._asked, self._spec, self._flow = asked, spec, flow
         self._declared: FlowSpec | DerivedFlow = spec.declared(flow)
-        self._layout: FlowLayout = spec.layout(flow)
-        self._log = TableLog(self._layout.table)
+        self._layout: FlowHome = spec.layout(flow)
+        self._log = self._layout.tables.target
 
     @property
     def key_columns(self) -> Sequence[str]:

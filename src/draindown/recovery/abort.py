@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from draindown.base.errors import TerminalError
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.recovery import rebuild
 from draindown.recovery.rebuild import Rebuild, refuse_half_swapped, unfinished
 
 
-def abort(layout: FlowLayout, check: Callable[[], None]) -> int:
+def abort(layout: FlowHome, check: Callable[[], None]) -> int:
     """Discard a rebuild in progress, and return its generation number. It is never used again.
 
     Call it under the lease; `check` raises once that is lost, and is called before each write. A
@@ -30,7 +30,7 @@ def abort(layout: FlowLayout, check: Callable[[], None]) -> int:
     return begun.generation
 
 
-def abortable(layout: FlowLayout) -> Rebuild:
+def abortable(layout: FlowHome) -> Rebuild:
     """Return the rebuild that an abort would discard. Raises TerminalError `nothing-to-abort`,
     `rebuild-unfinished`.
     """

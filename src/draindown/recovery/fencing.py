@@ -15,14 +15,14 @@ from draindown.flow import checkpoint
 from draindown.lake import delta
 from draindown.lake.commits import FENCE
 from draindown.lake.flow_tables import flow_tables
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger.rows import GATE
 from draindown.recovery import rebuild, replay
 
 
-def write(layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[str]:
+def write(layout: FlowHome, epoch: int, *, check: Callable[[], None]) -> list[str]:
     """Fence every table that a driver of the flow writes under a transaction id. Call it as the
     holder of the lease.
 
@@ -44,21 +44,21 @@ def write(layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[
     return unfenced
 
 
-def _generations(layout: FlowLayout) -> range:
+def _generations(layout: FlowHome) -> range:
     """Return all generations that have a directory. `generation.json` is not read, since it may be
     damaged.
     """
     return range(1, max(1, checkpoint.newest_directory(layout)) + 1)
 
 
-def _places(layout: FlowLayout) -> Iterator[FlowLayout]:
+def _places(layout: FlowHome) -> Iterator[FlowHome]:
     yield layout.live
     begun = rebuild.unfinished(layout)
     if begun:
         yield layout.beside(begun.generation)
 
 
-def _writers(layout: FlowLayout) -> Iterator[tuple[int, str]]:
+def _writers(layout: FlowHome) -> Iterator[tuple[int, str]]:
     """Yield generation and kind of all batches to fence.
 
     A replay belongs to one generation. If its file is unreadable, it is fenced in every generation.

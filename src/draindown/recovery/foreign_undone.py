@@ -14,8 +14,8 @@ from draindown.base.formatting import count, shortened
 from draindown.flow import foreign, foreign_rows
 from draindown.gate import acceptance
 from draindown.gate.acceptance import ROWS
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import UNREADABLE, TableLog, identifier, log_of, stream
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import UNREADABLE, TableLog, identifier, stream
 from draindown.ledger.foreign import ForeignCommits
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
@@ -38,7 +38,7 @@ class Undone:
     foreign_deleted: int | None = 0
 
 
-def undone(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> Undone:
+def undone(layout: FlowHome, flow: FlowSpec | DerivedFlow) -> Undone:
     """Return what a rebuild undoes of commits of others, accepted ones included. Nothing of a
     derived flow: its rows follow from its sources.
     """
@@ -69,7 +69,7 @@ def undone(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> Undone:
     return Undone((*what, *commits), written, deleted)
 
 
-def refuse_undone(layout: FlowLayout, found: tuple[str, ...]) -> None:
+def refuse_undone(layout: FlowHome, found: tuple[str, ...]) -> None:
     """Raise TerminalError `rebuild-drops-rows` if a rebuild undoes something, in the words of
     `Undone.foreign`.
     """
@@ -88,7 +88,7 @@ def refuse_undone(layout: FlowLayout, found: tuple[str, ...]) -> None:
     )
 
 
-def _images(layout: FlowLayout, flow: FlowSpec, has: ForeignCommits) -> list[pa.Table]:
+def _images(layout: FlowHome, flow: FlowSpec, has: ForeignCommits) -> list[pa.Table]:
     """Return the images of the rows that each commit changed, oldest first."""
     accepted = {one.commit.version: one for one in acceptance.standing(layout, has)}
     found = []
@@ -102,14 +102,14 @@ def _images(layout: FlowLayout, flow: FlowSpec, has: ForeignCommits) -> list[pa.
     return found
 
 
-def _counted(layout: FlowLayout, flow: FlowSpec, images: list[pa.Table]) -> tuple[int, int]:
+def _counted(layout: FlowHome, flow: FlowSpec, images: list[pa.Table]) -> tuple[int, int]:
     """Return how many rows are as one of the images, and how many keys of the images are not in the
     table any more.
     """
     from draindown.base.duck import connected  # a plan, which needs no DuckDB, imports this module
 
     keys, beside = foreign_rows.identity(flow)
-    table = log_of(layout, layout.table)
+    table = layout.tables.target
     known = [name for name in (*keys, *beside) if name in table.column_types]
     with connected() as db:
         _load(db, table, known, images)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from draindown.base.errors import DraindownError
 from draindown.flow import generations
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lease import holder as lease_holder
 from draindown.recovery import rebuild
 from draindown.recovery.rebuild import Rebuild
@@ -22,7 +22,7 @@ class HalfRebuilt:
     is_wrong: bool = False
 
 
-def found(layout: FlowLayout) -> HalfRebuilt | None:
+def found(layout: FlowHome) -> HalfRebuilt | None:
     """Return what a rebuild that nobody works on left; None if there is none, or a driver holds the
     lease.
     """
@@ -35,7 +35,7 @@ def found(layout: FlowLayout) -> HalfRebuilt | None:
         return HalfRebuilt(error.code, error.found, next(iter(error.next), ""), is_wrong=True)
 
 
-def state_of(layout: FlowLayout, begun: Rebuild, live: int) -> HalfRebuilt:
+def state_of(layout: FlowHome, begun: Rebuild, live: int) -> HalfRebuilt:
     """Return the state of a rebuild that was begun and that nobody works on. `live`: the live
     generation.
     """

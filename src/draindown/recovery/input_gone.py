@@ -9,7 +9,7 @@ from typing import Literal
 
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources.port import Source
 
 Code = Literal["reset-input-gone", "rebuild-input-gone", "replay-input-gone"]
@@ -40,7 +40,7 @@ def regained(source: Source, lacking: Mapping[str, Finding]) -> tuple[str, ...]:
     )
 
 
-def nothing_to_rebuild(layout: FlowLayout, found: str, next: list[str]) -> TerminalError:
+def nothing_to_rebuild(layout: FlowHome, found: str, next: list[str]) -> TerminalError:
     """Return the error for a rebuild that would have nothing to read."""
     tried = f"rebuild flow {layout.flow} of pipeline {layout.pipeline}"
     return TerminalError(

@@ -16,7 +16,7 @@ from draindown.base.formatting import count
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import owner as owners
 from draindown.flow import release_intent, resume, withdrawals
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lease.lease import Lease
 from draindown.lease.shared import CLOCK, Clock
 from draindown.ledger.table import so_far
@@ -55,7 +55,7 @@ class Engine(Protocol):
         ...
 
     def restore_properties(
-        self, layout: FlowLayout, flow: FlowSpec | DerivedFlow, source: str
+        self, layout: FlowHome, flow: FlowSpec | DerivedFlow, source: str
     ) -> None:
         """Give the target the properties of the rebuilt table at `source`, whose rows it has.
         Idempotent.
@@ -73,7 +73,7 @@ class OpenFlow:
         `RESUMED`. finished: the rebuild whose swap this opening completed, or None.
     """
 
-    layout: FlowLayout
+    layout: FlowHome
     generation: int
     finished: Rebuild | None
     _lease: Lease
@@ -132,7 +132,7 @@ def open_flow(
         yield OpenFlow(layout, generation, finished, lease)
 
 
-def unsettled(layout: FlowLayout) -> list[str]:
+def unsettled(layout: FlowHome) -> list[str]:
     """Return, in words, what a crash left half done that `open_flow` completes for a run, as far as
     it has to.
 
@@ -151,7 +151,7 @@ def unsettled(layout: FlowLayout) -> list[str]:
 
 
 def lease_of(
-    layout: FlowLayout,
+    layout: FlowHome,
     terms: LeaseSpec,
     *,
     owner: str,

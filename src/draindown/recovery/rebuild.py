@@ -27,8 +27,7 @@ from draindown.flow import altered, checkpoint, foreign, generations, owner
 from draindown.flow.generations import Card, card
 from draindown.lake import documents
 from draindown.lake.documents import read_json, write_json
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.home import FlowHome
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.recovery import spec_changes
@@ -101,7 +100,7 @@ class RebuildPlan:
         return asdict(self)
 
 
-def unfinished(layout: FlowLayout) -> Rebuild | None:
+def unfinished(layout: FlowHome) -> Rebuild | None:
     """Return the rebuild in progress, or None. Raises TerminalError `rebuild-damaged`."""
     try:
         content = read_json(layout.rebuild)
@@ -117,7 +116,7 @@ def unfinished(layout: FlowLayout) -> Rebuild | None:
         return _as_staged(layout)
 
 
-def _as_staged(layout: FlowLayout) -> Rebuild | None:
+def _as_staged(layout: FlowHome) -> Rebuild | None:
     """Reconstruct the rebuild in progress from its staging directory when `rebuild.json` is torn.
 
     Return None if nothing is staged. Raises TerminalError `rebuild-damaged` if it is swapped and
@@ -146,15 +145,15 @@ def _as_staged(layout: FlowLayout) -> Rebuild | None:
     return None
 
 
-def is_swapped(layout: FlowLayout, begun: Rebuild) -> bool:
+def is_swapped(layout: FlowHome, begun: Rebuild) -> bool:
     """Return whether the rebuilt table has replaced the live one. False if the table is
     unreadable.
     """
-    table = log_of(layout, layout.table)
+    table = layout.tables.target
     return table.damage is None and table.last(app_id(layout, begun.generation, "rows")) is not None
 
 
-def refuse_half_swapped(layout: FlowLayout, tried: str) -> None:
+def refuse_half_swapped(layout: FlowHome, tried: str) -> None:
     """Refuse to run between a swap and the steps that follow it. Raises TerminalError
     `rebuild-unfinished`.
     """
@@ -169,7 +168,7 @@ def refuse_half_swapped(layout: FlowLayout, tried: str) -> None:
         )
 
 
-def refuse_begun(layout: FlowLayout, tried: str) -> None:
+def refuse_begun(layout: FlowHome, tried: str) -> None:
     """Refuse a withdrawal, or a release of withdrawn rows, while a rebuild is unfinished.
 
     What it has read already was decided without that, and takes the table's place. Raises
@@ -231,7 +230,7 @@ def plan(request: Request) -> RebuildPlan:
         bytes=new.bytes if new else sum(one.bytes for one in left),
         missing=tuple(lacking),
         forgotten=max(0, before - known) if state == "new" and not fills else 0,
-        table_bytes=log_of(layout, layout.table).size,
+        table_bytes=layout.tables.target.size,
         free_bytes=shutil.disk_usage(_existing(layout.home)).free,
         changes=tuple(spec_changes.changes(request)) if state != "swapped" else (),
         first=() if begun else regained(source, lacking),
@@ -239,7 +238,7 @@ def plan(request: Request) -> RebuildPlan:
     )
 
 
-def _left(source: Source, layout: FlowLayout, begun: Rebuild) -> list[Slice]:
+def _left(source: Source, layout: FlowHome, begun: Rebuild) -> list[Slice]:
     """Return what the generation has not read and nobody agreed to leave out."""
     staged, number = layout.beside(begun.generation), begun.generation
     left_out = generations.without(staged, number) | given_up(source)
@@ -247,7 +246,7 @@ def _left(source: Source, layout: FlowLayout, begun: Rebuild) -> list[Slice]:
 
 
 def _read_by(
-    layout: FlowLayout, generation: int, first: int, left_out: frozenset[str]
+    layout: FlowHome, generation: int, first: int, left_out: frozenset[str]
 ) -> list[Slice]:
     return [
         some
@@ -260,7 +259,7 @@ def _existing(path: str) -> Path:
     return next(place for place in (Path(path), *Path(path).absolute().parents) if place.exists())
 
 
-def _refuse_overtaken(layout: FlowLayout, begun: Rebuild, live: int) -> None:
+def _refuse_overtaken(layout: FlowHome, begun: Rebuild, live: int) -> None:
     if begun.previous != live:
         raise TerminalError(
             "rebuild-overtaken",
@@ -388,11 +387,11 @@ def refuse_later_foreign(request: Request, begun: Rebuild) -> None:
     refuse_undone(layout, tuple(f"{one}; committed while the rebuild ran" for one in later))
 
 
-def _foreign_of(layout: FlowLayout) -> tuple[tuple[int, int], ...]:
+def _foreign_of(layout: FlowHome) -> tuple[tuple[int, int], ...]:
     return tuple(one.mark for one in foreign.in_table(layout).commits)
 
 
-def damaged_staging(layout: FlowLayout, generation: int, found: str) -> TerminalError:
+def damaged_staging(layout: FlowHome, generation: int, found: str) -> TerminalError:
     """Return the error `rebuild-damaged` for a staged generation; `found` describes the damage."""
     return TerminalError(
         "rebuild-damaged",
@@ -403,21 +402,21 @@ def damaged_staging(layout: FlowLayout, generation: int, found: str) -> Terminal
     )
 
 
-def give_up(layout: FlowLayout, begun: Rebuild) -> None:
+def give_up(layout: FlowHome, begun: Rebuild) -> None:
     """Mark a rebuild as aborted. No later command resumes it or swaps it in, however much of it is
     still there.
     """
     write_json(layout.rebuild, asdict(replace(begun, contract="")))
 
 
-def forget_given_up(layout: FlowLayout) -> None:
+def forget_given_up(layout: FlowHome) -> None:
     """Remove the note of a rebuild that was given up, once nothing of it is left. Call it under the
     lease.
     """
     documents.delete(layout.rebuild)
 
 
-def forget(layout: FlowLayout, begun: Rebuild) -> None:
+def forget(layout: FlowHome, begun: Rebuild) -> None:
     """Remove the note of a finished rebuild, unless a later rebuild has begun. Call it under the
     lease.
     """

@@ -23,8 +23,7 @@ from draindown.flow import generations, integrity, orphan_memory, owner, release
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import gone, shown, without
 from draindown.lake.documents import kept, write_json
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import Snapshot, log_of
+from draindown.lake.home import FlowHome
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.recovery.input_gone import input_gone
@@ -107,7 +106,7 @@ class Replay:
         return {name: getattr(self, name) for name in names} | whole
 
 
-def find(request: Request, layout: FlowLayout | None = None) -> Replay:
+def find(request: Request, layout: FlowHome | None = None) -> Replay:
     """Return the replay that `request.replay` asks for: the pinned one, or as it would be pinned
     now. Read-only.
 
@@ -161,14 +160,14 @@ def pin(request: Request, replay: Replay) -> None:
         write_json(_path(request.layout, replay.id), vars(replay) | more)
 
 
-def begun(layout: FlowLayout) -> list[tuple[str, int | None]]:
+def begun(layout: FlowHome) -> list[tuple[str, int | None]]:
     """Return kind and generation of every replay ever begun. The generation is None if the file is
     unreadable.
     """
     return [(f"replay:{name}", _generation_of(layout, name)) for name in _names(layout)]
 
 
-def _names(layout: FlowLayout) -> list[str]:
+def _names(layout: FlowHome) -> list[str]:
     """Return the ids of all replays that were ever begun."""
     home = Path(layout.replays)
     # a replay whose file was moved aside as damaged may still have a running driver
@@ -176,7 +175,7 @@ def _names(layout: FlowLayout) -> list[str]:
     return sorted({path.name.partition(".")[0] for path in files if not path.name.startswith(".")})
 
 
-def _generation_of(layout: FlowLayout, identity: str) -> int | None:
+def _generation_of(layout: FlowHome, identity: str) -> int | None:
     try:
         pinned = _pinned(layout, identity)
     except TerminalError:
@@ -184,7 +183,7 @@ def _generation_of(layout: FlowLayout, identity: str) -> int | None:
     return None if pinned is None else pinned.generation
 
 
-def unfinished(layout: FlowLayout) -> list[Replay]:
+def unfinished(layout: FlowHome) -> list[Replay]:
     """Return the unfinished replays of the live generation, oldest first."""
     home = Path(layout.replays)
     files = home.glob("*.json") if home.is_dir() else ()
@@ -196,7 +195,7 @@ def unfinished(layout: FlowLayout) -> list[Replay]:
     )  # which grows with each replay of a generation
 
 
-def settle(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> int:
+def settle(layout: FlowHome, *, by: str, reached: StepHook = ignore_step) -> int:
     """Complete what a crash left half done beside the target. Return the number of released rows.
 
     Removes quarantine rows of withdrawals, and what batches remembered, that never committed.
@@ -206,7 +205,7 @@ def settle(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> i
     looked, cleaned and released. Raises TerminalError `table-damaged`, `reset-unfinished`,
     `state-damaged`.
     """
-    seen = Snapshot.of(layout)
+    seen = layout.view()
     integrity.refuse(seen)
     withdrawals.clean(seen, reached=reached)
     orphan_memory.forget(seen, [f"replay:{name}" for name in _names(layout)])
@@ -214,7 +213,7 @@ def settle(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> i
     return release_intent.release_applied(layout, by=by, reached=reached)
 
 
-def refuse_gone(source: Source, layout: FlowLayout, parts: Iterable[Part]) -> None:
+def refuse_gone(source: Source, layout: FlowHome, parts: Iterable[Part]) -> None:
     """Refuse to begin if input is gone or changed. Raises as `refuse_missing`."""
     refuse_missing(source, layout, [unit for part in parts for unit in read_of(source, part).units])
 
@@ -226,7 +225,7 @@ def read_of(source: Source, part: Part) -> Slice:
     return replace(part.slice, units=tuple(left_of(source, part.slice.units)))
 
 
-def refuse_missing(source: Source, layout: FlowLayout, units: Sequence[Unit]) -> None:
+def refuse_missing(source: Source, layout: FlowHome, units: Sequence[Unit]) -> None:
     """Refuse to read units that are gone or changed. Raises TerminalError `replay-input-gone`,
     which names them.
     """
@@ -234,7 +233,7 @@ def refuse_missing(source: Source, layout: FlowLayout, units: Sequence[Unit]) ->
         raise _input_gone(source, layout, units, gone([*wrong], 0, source.unit))
 
 
-def refuse_changed(source: Source, layout: FlowLayout, units: Sequence[Unit]) -> None:
+def refuse_changed(source: Source, layout: FlowHome, units: Sequence[Unit]) -> None:
     """Refuse units of a batch that are not as they were pinned, before and after it reads. Raises
     as `refuse_missing`.
 
@@ -250,7 +249,7 @@ def refuse_changed(source: Source, layout: FlowLayout, units: Sequence[Unit]) ->
 
 
 def _input_gone(
-    source: Source, layout: FlowLayout, units: Sequence[Unit], found: str
+    source: Source, layout: FlowHome, units: Sequence[Unit], found: str
 ) -> TerminalError:
     others = (
         f"--{source.unit} PATH   # name the others"
@@ -291,7 +290,7 @@ def _requester(request: Request) -> str:
 
 
 def _identity(
-    layout: FlowLayout, generation: int, asked: Again, names: list[str], requester: str
+    layout: FlowHome, generation: int, asked: Again, names: list[str], requester: str
 ) -> str:
     """Return the id of the request: with `again`, the first whose replay is not finished or is of
     `requester`.
@@ -312,11 +311,11 @@ def _identity(
     return identity
 
 
-def _path(layout: FlowLayout, identity: str) -> str:
+def _path(layout: FlowHome, identity: str) -> str:
     return f"{layout.replays}/{identity}.json"
 
 
-def _pinned(layout: FlowLayout, identity: str) -> Replay | None:
+def _pinned(layout: FlowHome, identity: str) -> Replay | None:
     lost = "the replay's command begins it anew, and applies nothing twice; the file must not come back afterwards"
     return kept(_path(layout, identity), _replay, without=lost, copied=False)
 
@@ -339,15 +338,13 @@ def _slice(rows: list[dict[str, Any]]) -> Slice:
     return found
 
 
-def _as_far(layout: FlowLayout, replay: Replay) -> Replay:
-    newest = log_of(layout, layout.table).last(
-        app_id(layout, replay.generation, "rows", replay.kind)
-    )
+def _as_far(layout: FlowHome, replay: Replay) -> Replay:
+    newest = layout.tables.target.last(app_id(layout, replay.generation, "rows", replay.kind))
     done = sum(newest is not None and part.batch <= newest for part in replay.parts)
     return Replay(**(vars(replay) | {"done": done}))
 
 
-def _next_batch(layout: FlowLayout, generation: int) -> int:
+def _next_batch(layout: FlowHome, generation: int) -> int:
     """Return a batch number above those of every replay of the generation, finished or not."""
     home = Path(layout.replays)
     begun = [_pinned(layout, file.stem) for file in home.glob("*.json")] if home.is_dir() else []
@@ -362,7 +359,7 @@ def _next_batch(layout: FlowLayout, generation: int) -> int:
 
 
 def _slices(
-    layout: FlowLayout, generation: int, asked: Again, names: list[str], unit: str
+    layout: FlowHome, generation: int, asked: Again, names: list[str], unit: str
 ) -> tuple[list[Slice], int]:
     """Return the requested slices that were read, and the number of requested units that were not
     read yet.
@@ -402,9 +399,7 @@ def _refuse_bad_range(request: Request, asked: Again, unit: str) -> None:
         )
 
 
-def _refuse_unknown(
-    layout: FlowLayout, names: list[str], found: Sequence[Slice], unit: str
-) -> None:
+def _refuse_unknown(layout: FlowHome, names: list[str], found: Sequence[Slice], unit: str) -> None:
     unknown = sorted(name for name in names if not any(one.only([name]).units for one in found))
     if unknown:
         raise TerminalError(

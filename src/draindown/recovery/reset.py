@@ -16,8 +16,7 @@ from draindown.base.formatting import count
 from draindown.flow import checkpoint, discards, generations, integrity, quarantine, sink_state
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import Card
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.home import FlowHome
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
 from draindown.recovery import sink_bases
@@ -110,9 +109,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         bytes=sum(one.bytes for one in again),
         missing=tuple(lacking),
         forgotten=0
-        if rows
-        or request.declared.source.begins_with_fill
-        or not log_of(layout, layout.ledger).is_whole
+        if rows or request.declared.source.begins_with_fill or not layout.tables.ledger.is_whole
         else max(0, ledger_table.units_read(layout) - intake.count_units(layout, reads)),
         target="absent" if rows is None else "filled" if rows else "empty",
         holds_previous=rows is not None
@@ -120,7 +117,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         damaged=tuple(integrity.damaged(layout)),
         table_aside=table_aside,
         derived=isinstance(request.declared, DerivedFlow),
-        hidden_aside=rows is None and log_of(layout, layout.hidden).exists,
+        hidden_aside=rows is None and layout.tables.hidden.exists,
         first=regained(source, lacking),
         kept=_before(layout, generation, live),
     )
@@ -148,10 +145,14 @@ def begin(
     layout = request.layout
     if not accept_missing:
         refuse_incomplete(request, found)
-    loses_table = found.table_aside or found.target == "absent" or layout.table in found.damaged
+    loses_table = (
+        found.table_aside or found.target == "absent" or layout.tables.target.path in found.damaged
+    )
     if not loses_table:  # else no batch of this generation would be run again
         sink_state.refuse_in_flight(layout)
-    if found.table_aside and not {layout.table, layout.ledger} & set(found.damaged):
+    if found.table_aside and not {layout.tables.target.path, layout.tables.ledger.path} & set(
+        found.damaged
+    ):
         # before the table and its commits are put aside, but for a batch that doesn't add up: it
         # goes with them
         check()
@@ -167,7 +168,7 @@ def begin(
     if (
         found.previous is not None
         and found.previous < found.generation
-        and log_of(layout, layout.table).is_whole
+        and layout.tables.target.is_whole
     ):
         check()
         discards.forget_unfinished(layout, found.previous)
@@ -232,7 +233,7 @@ def undo(request: Request, *, by: str, check: Check = _held) -> int:
     return previous
 
 
-def undoable(layout: FlowLayout) -> int:
+def undoable(layout: FlowHome) -> int:
     """Return the generation that an undo would return to. Raises like `undo`."""
     live = generations.generation(layout)
     found = generations.card(layout, live)
@@ -266,16 +267,16 @@ def _reopened(generation: int) -> str:
     return f"generation {generation}: the table that took these rows is gone"
 
 
-def _is_fresh(layout: FlowLayout, live: int) -> bool:
+def _is_fresh(layout: FlowHome, live: int) -> bool:
     begun = Checkpoint(layout.checkpoint(live)).started or generations.knows(layout, live)
     return live > 1 and generations.card(layout, live) is not None and not begun
 
 
-def _knows_any(layout: FlowLayout, last: int) -> bool:
+def _knows_any(layout: FlowHome, last: int) -> bool:
     return any(generations.knows(layout, number) for number in range(1, last + 1))
 
 
-def _before(layout: FlowLayout, generation: int, live: int | None) -> int | None:
+def _before(layout: FlowHome, generation: int, live: int | None) -> int | None:
     """Return the generation before one that a reset begins: a reset that is repeated goes on with
     the same one.
     """
@@ -283,22 +284,22 @@ def _before(layout: FlowLayout, generation: int, live: int | None) -> int | None
     return own.previous if own else live
 
 
-def _rows_of(layout: FlowLayout) -> int | None:
-    table = log_of(layout, layout.table)
+def _rows_of(layout: FlowHome) -> int | None:
+    table = layout.tables.target
     return table.row_count if table.is_whole else None
 
 
-def _would_double(layout: FlowLayout, rows: int) -> TerminalError:
+def _would_double(layout: FlowHome, rows: int) -> TerminalError:
     return TerminalError(
         "reset-would-double",
         tried=f"reset flow {layout.flow} of pipeline {layout.pipeline}",
-        found=f"it appends, and {layout.table} holds {count(rows, 'row')}: reading the input again would append "
-        "each row a second time",
+        found=f"it appends, and {layout.tables.target.path} holds {count(rows, 'row')}: "
+        "reading the input again would append each row a second time",
         next=["restore the checkpoint from a copy, as a whole", _anew(layout)],
     )
 
 
-def _anew(layout: FlowLayout) -> str:
+def _anew(layout: FlowHome) -> str:
     """Return the command that reads all input into a new table: a rebuild, or a reset if the live
     state is damaged.
     """

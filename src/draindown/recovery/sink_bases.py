@@ -14,14 +14,13 @@ from dataclasses import replace
 from draindown.base.errors import TerminalError
 from draindown.flow import sink_state
 from draindown.flow.sink_state import SinkState
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.lost_files import lost_files
-from draindown.lake.table_log import log_of
 from draindown.sources.tables import registered
 from draindown.sources.tables.registered import Reader
 
 
-def swapped(layout: FlowLayout, before: int) -> None:
+def swapped(layout: FlowHome, before: int) -> None:
     """Have every sink be compared with version `before` of the table, the last one before a
     rebuild. Idempotent.
 
@@ -41,7 +40,7 @@ def swapped(layout: FlowLayout, before: int) -> None:
     keep(layout)
 
 
-def put_aside(layout: FlowLayout) -> None:
+def put_aside(layout: FlowHome) -> None:
     """Have every sink be filled from another table, and forget what was sent from the one that is
     put aside.
     """
@@ -51,7 +50,7 @@ def put_aside(layout: FlowLayout) -> None:
     registered.forget(layout, layout.pipeline, layout.flow)
 
 
-def leave_out(layout: FlowLayout, declared: Container[str]) -> None:
+def leave_out(layout: FlowHome, declared: Container[str]) -> None:
     """Mark the sinks as stale that are not declared, since a batch goes by them. Idempotent.
 
     Nothing is kept for them: once they are back, every row is sent.
@@ -65,7 +64,7 @@ def leave_out(layout: FlowLayout, declared: Container[str]) -> None:
         keep(layout)
 
 
-def keep(layout: FlowLayout) -> None:
+def keep(layout: FlowHome) -> None:
     """Have the table keep the oldest base of a sink, or none if no sink has one. Call it under the
     lease.
     """
@@ -75,14 +74,14 @@ def keep(layout: FlowLayout) -> None:
     if not bases:
         registered.forget(layout, layout.pipeline, layout.flow)
         return
-    table = log_of(layout, layout.table).id
+    table = layout.tables.target.id
     reader = Reader(layout.pipeline, layout.flow, table, min(bases), snapshot=True, sinks=True)
     registered.register(layout, reader)
     registered.advance(layout, reader)
 
 
 def readable(
-    layout: FlowLayout, bases: tuple[int, ...], *, accept_missing: bool, fill: str
+    layout: FlowHome, bases: tuple[int, ...], *, accept_missing: bool, fill: str
 ) -> list[int]:
     """Return the bases that the table still has. `fill`: the command that fills the sink.
 
@@ -93,7 +92,8 @@ def readable(
         if lacking and not accept_missing:
             raise TerminalError(
                 "history-gone",
-                tried=f"compare {layout.table} with its version {base}, which a rebuild replaced and the sink has",
+                tried=f"compare {layout.tables.target.path} with its version {base}, "
+                "which a rebuild replaced and the sink has",
                 found=f"{lacking}: VACUUM removed it, or a person did",
                 changed="nothing",
                 next=f"{fill} --accept-missing   # sends every row; a topic keeps rows that only that version had",
@@ -101,9 +101,9 @@ def readable(
     return [base for base, lacking in found.items() if not lacking]
 
 
-def _lacking(layout: FlowLayout, version: int) -> str:
+def _lacking(layout: FlowHome, version: int) -> str:
     """Return in words what of a version is gone, "" if it is there."""
-    log = log_of(layout, layout.table).at(version)
+    log = layout.tables.target.at(version)
     if log.damage:
         return f"its log is not whole, {log.damage}"
     missing = lost_files(log)

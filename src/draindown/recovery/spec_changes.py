@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from draindown.lake.table_log import TableLog
 from draindown.runs.request import Request
 from draindown.spec.names import START_AT
 from draindown.spec.partial import SEQUENCES
@@ -13,7 +12,7 @@ _DELTA_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigin
 
 def changes(request: Request) -> list[str]:
     """Return the differences between a flow's live table and what its spec says now, in words."""
-    table, flow = TableLog(request.layout.table), request.declared
+    table, flow = request.layout.tables.target, request.declared
     if not table.exists:
         return ["the table is gone: it is made anew"]
     partitions, held = table.partition_columns, table.column_types

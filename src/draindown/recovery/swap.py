@@ -15,8 +15,8 @@ from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import discards, generations, integrity, quarantine
 from draindown.lake import delta
 from draindown.lake.commits import Commit, standing_restores
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
@@ -44,7 +44,7 @@ def swap(request: Request) -> Swap:
     """
     staged, flow = request.layout, request.declared
     newest, slices = (
-        log_of(staged, staged.table).last(app_id(staged, staged.staged, "rows")),
+        staged.tables.target.last(app_id(staged, staged.staged, "rows")),
         intake.newest(staged, staged.staged),
     )
     if newest is None or slice_of(newest) != slices:
@@ -59,17 +59,17 @@ def swap(request: Request) -> Swap:
     if batches != slices:
         short = f"its ledger has {count(batches, 'row')} for {count(slices, 'slice')}"
         raise damaged_staging(staged, staged.staged, short)
-    found = log_of(staged, staged.table).row_count
+    found = staged.tables.target.row_count
     if found != rows:
-        wrong = [f"rows of the rebuilt table: {rows} by its ledger, {found} in {staged.table}"]
+        wrong = [
+            f"rows of the rebuilt table: {rows} by its ledger, {found} in {staged.tables.target.path}"
+        ]
         raise ledger_rows.not_adding_up(ledger_table.recent(staged, 1)[0], wrong)
     memory = flow.target.kind.memory
-    if memory and log_of(staged.live, staged.live.memory(memory)).exists:
-        path = staged.memory(memory)
-        if not log_of(staged, path).exists:
-            kept = log_of(staged, staged.table).columns(
-                _remembered(flow, log_of(staged, staged.table))
-            )
+    if memory and staged.live.tables.memory(memory).exists:
+        path = staged.tables.memory(memory).path
+        if not staged.tables.at(path).exists:
+            kept = staged.tables.target.columns(_remembered(flow, staged.tables.target))
             delta.create(path, pa.schema([*kept, *_own(memory)]))
     return Swap(staged.pipeline, staged.flow, staged.staged, batches, rows, request.run_id)
 
@@ -96,7 +96,7 @@ _OF_MEMORY = (
 )
 
 
-def finish(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> Rebuild | None:
+def finish(layout: FlowHome, *, by: str, reached: StepHook = ignore_step) -> Rebuild | None:
     """Complete an interrupted swap: tombstones, quarantine, ledger, generation. Idempotent.
 
     No-op if no swap is pending. Call it under the lease, before anything else. Returns the rebuild
@@ -109,13 +109,15 @@ def finish(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> R
         return None
     staged, number = layout.beside(begun.generation), begun.generation
     if generations.generation(layout) != number:
-        last = log_of(layout, layout.table).last(app_id(layout, number, "rows"))
+        last = layout.tables.target.last(app_id(layout, number, "rows"))
         assert last is not None, "a swapped table knows its batches"
         version = _swapped_at(layout, number)
         for memory in ("tombstones", "hidden", "snapshots"):
-            if log_of(staged, staged.memory(memory)).exists:
+            if staged.tables.memory(memory).exists:
                 app = (app_id(layout, number, memory), last)
-                delta.replace(layout.memory(memory), staged.memory(memory), app=app)
+                delta.replace(
+                    layout.tables.memory(memory).path, staged.tables.memory(memory).path, app=app
+                )
         reached("tombstones")
         _move_refused(layout, begun, last)
         reached("moved")
@@ -130,7 +132,7 @@ def finish(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> R
     return begun
 
 
-def lost_properties(layout: FlowLayout) -> str | None:
+def lost_properties(layout: FlowHome) -> str | None:
     """Return the path of the rebuilt table whose properties the table in its place lacks; None if
     it lacks none.
 
@@ -141,10 +143,14 @@ def lost_properties(layout: FlowLayout) -> str | None:
     rebuilt = [
         int(number) for number, card in generations.cards(layout).items() if card.get("rebuilt")
     ]
-    table, newest = log_of(layout, layout.table), max(rebuilt, default=0)
-    if not newest or not table.exists or integrity.put_aside_last(layout, layout.table) > newest:
+    table, newest = layout.tables.target, max(rebuilt, default=0)
+    if (
+        not newest
+        or not table.exists
+        or integrity.put_aside_last(layout, layout.tables.target.path) > newest
+    ):
         return None
-    source = TableLog(layout.beside(newest).table)
+    source = layout.beside(newest).tables.target
     other_rows = source.exists and source.properties.get(delta.ROWS_BY) != table.properties.get(
         delta.ROWS_BY
     )
@@ -152,18 +158,18 @@ def lost_properties(layout: FlowLayout) -> str | None:
     return source.path if lacks and _stands(layout, newest) else None
 
 
-def _stands(layout: FlowLayout, generation: int) -> bool:
+def _stands(layout: FlowHome, generation: int) -> bool:
     """Return whether the log shows the swap, and no RESTORE that took it back: that brought earlier
     properties, too.
     """
     commit = _swap_commit(layout, generation)
-    restores = standing_restores(log_of(layout, layout.table).commits())
+    restores = standing_restores(layout.tables.target.commits())
     return commit is not None and not any(
         (one.restored or 0) < commit.version < one.version for one in restores
     )
 
 
-def _swapped_at(layout: FlowLayout, generation: int) -> int:
+def _swapped_at(layout: FlowHome, generation: int) -> int:
     """Return the version of the swapping commit, after verifying its number of rows."""
     commit = _swap_commit(layout, generation)
     if commit is not None and (swap := ledger_rows.swap_of(commit)):
@@ -172,14 +178,14 @@ def _swapped_at(layout: FlowLayout, generation: int) -> int:
     raise TerminalError(
         "rebuild-damaged",
         tried=f"finish the rebuild of generation {generation} of flow {layout.flow}",
-        found=f"{layout.table} knows its batches, and none of its commits brought them",
-        next=f"restore {layout.table} from a copy, as a whole",
+        found=f"{layout.tables.target.path} knows its batches, and none of its commits brought them",
+        next=f"restore {layout.tables.target.path} from a copy, as a whole",
     )
 
 
-def _swap_commit(layout: FlowLayout, generation: int) -> Commit | None:
+def _swap_commit(layout: FlowHome, generation: int) -> Commit | None:
     """Return the commit that brought a rebuilt generation; None if the log has none."""
-    for commit in log_of(layout, layout.table).commits():
+    for commit in layout.tables.target.commits():
         swap = ledger_rows.swap_of(commit)
         if swap and (swap.pipeline, swap.flow, swap.generation) == (
             layout.pipeline,
@@ -190,14 +196,14 @@ def _swap_commit(layout: FlowLayout, generation: int) -> Commit | None:
     return None
 
 
-def _move_refused(layout: FlowLayout, begun: Rebuild, last: int) -> None:
+def _move_refused(layout: FlowHome, begun: Rebuild, last: int) -> None:
     """Append the rows that were never refused before. Rows refused before are left unchanged."""
     staged = layout.beside(begun.generation)
     discards.forget_unfinished(layout, begun.previous)
     quarantine.take_over(layout, staged, app=(app_id(layout, begun.generation, "quarantine"), last))
 
 
-def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
+def _decide_again(layout: FlowHome, begun: Rebuild, by: str) -> None:
     """Release rows that were refused before and pass now. Reopen rows that were released and no
     longer exist.
     """
@@ -228,12 +234,16 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
     quarantine.reopen(layout, gone, by=by, note=f"{note} has no row of it")
 
 
-def _clear(staged: FlowLayout, begun: Rebuild) -> None:
+def _clear(staged: FlowHome, begun: Rebuild) -> None:
     """Remove the staged files except the table's log, which records what each batch did."""
     home = Path(staged.staging)
-    every = [*home.iterdir(), *Path(staged.table).iterdir()] if Path(staged.table).is_dir() else []
+    every = (
+        [*home.iterdir(), *Path(staged.tables.target.path).iterdir()]
+        if Path(staged.tables.target.path).is_dir()
+        else []
+    )
     for path in every:
-        if str(path) == staged.table or path.name == "_delta_log":
+        if str(path) == staged.tables.target.path or path.name == "_delta_log":
             continue
         if path.is_dir():
             shutil.rmtree(path)

@@ -20,7 +20,7 @@ from typing import Self
 
 from draindown.base.formatting import printable_lines
 from draindown.lake.documents import make_home
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.runs.request import Step
 
 MOST_BYTES = 4 * 1024**2
@@ -46,7 +46,7 @@ class DriverLog(RotatingFileHandler):
         )
 
     @classmethod
-    def of(cls, layout: FlowLayout, run_id: str, step: Step, start: str = "") -> DriverLog:
+    def of(cls, layout: FlowHome, run_id: str, step: Step, start: str = "") -> DriverLog:
         """Return the log of one start of a step."""
         with suppress(OSError):
             make_home(layout)

@@ -13,7 +13,7 @@ from draindown.base.findings import Finding
 from draindown.base.formatting import printable, value_text
 from draindown.base.models import Frozen
 from draindown.base.run_size import RunSize, size_of
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.ledger.rows import newest_sequence
 from draindown.runs.request import Request, Step, begun_at, new_start
 
@@ -254,7 +254,7 @@ def of(request: Request, started: datetime, outcome: Outcome, **more: Any) -> St
 
 
 def unreached(
-    layout: FlowLayout, run_id: str, step: Step, started: datetime, error: Mapping[str, Any]
+    layout: FlowHome, run_id: str, step: Step, started: datetime, error: Mapping[str, Any]
 ) -> StepReport:
     """Return the report of a step that failed before there was a request, ending now."""
     return StepReport(

@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from draindown.base.errors import TerminalError
 from draindown.lake.formats import FIELD, FORMAT, refuse_unknown
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
 from draindown.spec.models import PipelineSpec
@@ -193,7 +193,7 @@ class Request(BaseModel):
         return self.command or f"draindown run {self.spec.pipeline} --flow {self.flow}"
 
     @property
-    def layout(self) -> FlowLayout:
+    def layout(self) -> FlowHome:
         """The paths of the flow's tables and files: the live ones, or those of the generation that
         is being rebuilt.
         """

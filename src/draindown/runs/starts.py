@@ -17,8 +17,8 @@ from typing import Any, Literal
 from draindown.base.errors import DraindownError, first_line
 from draindown.base.findings import Finding
 from draindown.base.formatting import count, shortened
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import UNREADABLE, once
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import UNREADABLE
 from draindown.lake.torn import UNREAD
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
@@ -105,7 +105,7 @@ def reasons(rows: Iterable[BatchRow]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def with_sums(layout: FlowLayout, told: Sequence[StepReport]) -> list[StepReport]:
+def with_sums(layout: FlowHome, told: Sequence[StepReport]) -> list[StepReport]:
     """Return the reports of one run with its current sums from the ledger.
 
     If the ledger can't be read, the sums stay as they were written, and the first report gets the
@@ -122,18 +122,20 @@ def with_sums(layout: FlowLayout, told: Sequence[StepReport]) -> list[StepReport
     return [one.model_copy(update={"run": found}) for one in told]
 
 
-def newest(layout: FlowLayout, run_id: str) -> list[StepReport]:
+def newest(layout: FlowHome, run_id: str) -> list[StepReport]:
     """Return the report of the newest start of each step, in the order of the steps, with the run's
     current sums.
     """
     return with_sums(layout, [told for step in STEPS if (told := store.read(layout, run_id, step))])
 
 
-def _batches(layout: FlowLayout, run_id: str) -> list[BatchRow]:
-    return once(layout, f"{layout.ledger} of {run_id}", lambda: ledger_table.of_run(layout, run_id))
+def _batches(layout: FlowHome, run_id: str) -> list[BatchRow]:
+    return layout.once(
+        f"{layout.tables.ledger.path} of {run_id}", lambda: ledger_table.of_run(layout, run_id)
+    )
 
 
-def listed(layout: FlowLayout, run_id: str) -> list[Start]:
+def listed(layout: FlowHome, run_id: str) -> list[Start]:
     """Return every start of a run that left a report, a batch or a note, in the order in which they
     began.
 

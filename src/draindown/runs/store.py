@@ -14,7 +14,7 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.lake import documents
 from draindown.lake.documents import make_home
-from draindown.lake.layout import FlowLayout, safe_name
+from draindown.lake.home import FlowHome, safe_name
 from draindown.lake.store import store_of
 from draindown.runs.report import StepReport
 from draindown.runs.request import STEPS, Step, begun_at, new_start
@@ -25,7 +25,7 @@ KEPT_AGE = timedelta(days=90)
 """Reports are kept while their run is among the newest KEPT_RUNS or younger than KEPT_AGE."""
 
 
-def write(layout: FlowLayout, report: StepReport) -> str:
+def write(layout: FlowHome, report: StepReport) -> str:
     """Write the report where `read` finds it, whole or not at all, beside every earlier one;
     returns its path.
     """
@@ -37,7 +37,7 @@ def write(layout: FlowLayout, report: StepReport) -> str:
     return path
 
 
-def next_start(layout: FlowLayout) -> str:
+def next_start(layout: FlowHome) -> str:
     """Return the id of a new start of a step, which sorts after those of all starts that left a
     file in this lake.
     """
@@ -50,7 +50,7 @@ def next_start(layout: FlowLayout) -> str:
         return new_start()
 
 
-def _newest_start(layout: FlowLayout) -> str:
+def _newest_start(layout: FlowHome) -> str:
     """Return the id of the newest start; "" before the first."""
     with suppress(ValueError, LookupError, TerminalError):
         return str((documents.read_json(layout.newest_start) or {})["start"])
@@ -59,9 +59,7 @@ def _newest_start(layout: FlowLayout) -> str:
     return max((found[0] for key in keys if (found := _START.search(key))), default="")
 
 
-def read(
-    layout: FlowLayout, run_id: str, step: Step, start: str | None = None
-) -> StepReport | None:
+def read(layout: FlowHome, run_id: str, step: Step, start: str | None = None) -> StepReport | None:
     """Return the report of a start of a step, of its newest one unless one is named; None where it
     left none.
 
@@ -74,13 +72,13 @@ def read(
     return _read(layout, keys[-1]) if keys else None
 
 
-def starts(layout: FlowLayout, run_id: str) -> list[StepReport]:
+def starts(layout: FlowHome, run_id: str) -> list[StepReport]:
     """Return the reports of all starts of a run's steps, in the order in which they began."""
     found = (_read(layout, key) for key in _reports(layout, run_id))
     return sorted((report for report in found if report), key=lambda report: report.order)
 
 
-def begun(layout: FlowLayout, run_id: str) -> set[tuple[Step, str]]:
+def begun(layout: FlowHome, run_id: str) -> set[tuple[Step, str]]:
     """Return step and id of every start of a run that left a note or a driver log."""
     home, found = layout.run_reports(run_id), set[tuple[Step, str]]()
     for entry in store_of(home).list(f"{home}/"):
@@ -91,7 +89,7 @@ def begun(layout: FlowLayout, run_id: str) -> set[tuple[Step, str]]:
     return found
 
 
-def _reports(layout: FlowLayout, run_id: str, step: str = "") -> list[str]:
+def _reports(layout: FlowHome, run_id: str, step: str = "") -> list[str]:
     """Keys of the reports of a run, or of one step of it, the oldest start first."""
     home = layout.run_reports(run_id)
     found = []
@@ -102,20 +100,19 @@ def _reports(layout: FlowLayout, run_id: str, step: str = "") -> list[str]:
     return [key for _, key in sorted(found)]
 
 
-def _read(layout: FlowLayout, key: str) -> StepReport | None:
-    from draindown.lake.table_log import once  # imports pyarrow, which parsing a DAG does without
+def _read(layout: FlowHome, key: str) -> StepReport | None:
 
-    found = once(layout, key, lambda: documents.read_json(key))
+    found = layout.once(key, lambda: documents.read_json(key))
     return None if found is None else StepReport.model_validate(found)
 
 
-def runs(layout: FlowLayout, limit: int = 20) -> list[str]:
+def runs(layout: FlowHome, limit: int = 20) -> list[str]:
     """Run ids that left reports, newest first (as path-safe names)."""
     # a step at work, or one that only looks, has a driver log there and no report
     return list(islice(_names(_contents(layout.reports, ".json")), limit))
 
 
-def runs_and_silent(layout: FlowLayout, limit: int = 20) -> list[tuple[str, bool]]:
+def runs_and_silent(layout: FlowHome, limit: int = 20) -> list[tuple[str, bool]]:
     """Run ids that left reports or a note, newest first, each with whether it left no report.
 
     A run without one is at work, or its driver died.
@@ -129,7 +126,7 @@ def _names(contents: Iterable[_File]) -> Iterator[str]:
     return (name for name in _newest_first(contents) if name == safe_name(name))
 
 
-def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KEPT_AGE) -> int:
+def forget_old(layout: FlowHome, *, keep: int = KEPT_RUNS, age: timedelta = KEPT_AGE) -> int:
     """Remove reports and gate results of runs that are neither young nor among the newest. Return
     their number.
 

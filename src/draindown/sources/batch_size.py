@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from draindown.base import formatting
 from draindown.lake.documents import read_json, write_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.spec.source import SourceSpec
 from draindown.spec.table_source import TableSource
 from draindown.spec.units import show_size
@@ -134,7 +134,7 @@ def bound_for(
 
 
 def bound_now(
-    layout: FlowLayout,
+    layout: FlowHome,
     source: SourceSpec | TableSource,
     heap_bytes: int | None = None,
     jvms: int = 1,
@@ -202,7 +202,7 @@ def _weighed(heap: int, load: Load) -> tuple[int, str]:
     return int(heap / _KEPT_SHARE / factor), why
 
 
-def loads(layout: FlowLayout) -> list[Load]:
+def loads(layout: FlowHome) -> list[Load]:
     """Return the loads of the flow's newest batches, newest last. Empty if none is known."""
     try:
         return _LOADS.validate_python((read_json(layout.loads) or {}).get("loads", []))
@@ -210,6 +210,6 @@ def loads(layout: FlowLayout) -> list[Load]:
         return []
 
 
-def remember(layout: FlowLayout, load: Load) -> None:
+def remember(layout: FlowHome, load: Load) -> None:
     """Keep what a batch weighed, and that of the few before it. Call it under the lease."""
     write_json(layout.loads, {"loads": [asdict(one) for one in [*loads(layout), load][-_KEPT:]]})

@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 from draindown.base.errors import TransientError
 from draindown.base.formatting import count
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, literal, log_of, moment, rows
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import TableLog, literal, moment, rows
 from draindown.sources.slices import Slice, slices_of
 
 COLUMNS = pa.schema(
@@ -67,16 +67,16 @@ class Waiting:
     oldest: float | None = None
 
 
-def create(layout: FlowLayout, generation: int, own: pa.Schema) -> None:
+def create(layout: FlowHome, generation: int, own: pa.Schema) -> None:
     """Create the empty intake if it does not exist, so that a stream can start on it. `own`:
     columns of the source.
     """
-    path = layout.intake_of(generation)
+    path = layout.tables.intake(generation).path
     delta.create(path, pa.schema([*COLUMNS, *own]), statistics=_STATISTICS, private=True)
 
 
 def append(
-    layout: FlowLayout,
+    layout: FlowHome,
     generation: int,
     own: pa.Schema,
     units: Sequence[Mapping[str, Any]],
@@ -97,7 +97,7 @@ def append(
     table = pa.Table.from_pylist(
         found, schema=pa.schema([*COLUMNS, *(one for one in own if one.name in held)])
     )
-    if not delta.append(layout.intake_of(generation), table, app=(_APP, number)):
+    if not delta.append(layout.tables.intake(generation).path, table, app=(_APP, number)):
         raise TransientError(
             "lease-lost",
             tried=f"take in input of flow {layout.flow} of pipeline {layout.pipeline}",
@@ -107,13 +107,13 @@ def append(
         )
 
 
-def newest(layout: FlowLayout, generation: int) -> int:
+def newest(layout: FlowHome, generation: int) -> int:
     """Return the number of the newest slice; 0 before the first."""
     log = _log(layout, generation)
     return log.version if log.exists else 0
 
 
-def waiting(layout: FlowLayout, generation: int, first: int) -> Waiting:
+def waiting(layout: FlowHome, generation: int, first: int) -> Waiting:
     """Return what the slices from `first` on hold."""
     if newest(layout, generation) < first:
         return Waiting()
@@ -125,18 +125,18 @@ def waiting(layout: FlowLayout, generation: int, first: int) -> Waiting:
     return Waiting(**_log(layout, generation).rows(sql)[0])
 
 
-def slices(layout: FlowLayout, generation: int, first: int = 0) -> Iterator[Slice]:
+def slices(layout: FlowHome, generation: int, first: int = 0) -> Iterator[Slice]:
     """Yield the slices from `first` on, in order; none if the intake is absent or damaged."""
     return _slices(layout, generation, f"slice >= {int(first)}")
 
 
-def pinned(layout: FlowLayout, generation: int, number: int) -> Slice | None:
+def pinned(layout: FlowHome, generation: int, number: int) -> Slice | None:
     """Return a slice from its own commit, without opening the log. None if that commit is not one
     whole file.
     """
     import pyarrow.parquet as pq  # takes as long as a plan may: only a drain needs it
 
-    home = Path(layout.intake_of(generation))
+    home = Path(layout.tables.intake(generation).path)
     try:
         entries = map(
             json.loads, Path(home, "_delta_log", f"{number:020}.json").read_text().splitlines()
@@ -149,7 +149,7 @@ def pinned(layout: FlowLayout, generation: int, number: int) -> Slice | None:
     return found if found.number == number else None
 
 
-def of_units(layout: FlowLayout, generation: int, names: Collection[str]) -> Iterator[Slice]:
+def of_units(layout: FlowHome, generation: int, names: Collection[str]) -> Iterator[Slice]:
     """Yield the slices that hold units that these names mean, in order, with these units only."""
     found = {name: _RANGE.sub("", name) for name in names}
     units = ", ".join(map(literal, {*found, *found.values()}))
@@ -159,7 +159,7 @@ def of_units(layout: FlowLayout, generation: int, names: Collection[str]) -> Ite
 
 
 def seen_within(
-    layout: FlowLayout, generation: int, since: datetime, until: datetime
+    layout: FlowHome, generation: int, since: datetime, until: datetime
 ) -> Iterator[Slice]:
     """Yield the slices first seen at `since` or later and before `until`, in order."""
     return _slices(
@@ -168,7 +168,7 @@ def seen_within(
 
 
 def find(
-    layout: FlowLayout,
+    layout: FlowHome,
     generation: int,
     records: Mapping[str, Origin],
     left_out: Collection[str] = (),
@@ -222,7 +222,7 @@ def record_id(unit: str, position: int, log: str = "") -> str:
     ).hexdigest()
 
 
-def count_units(layout: FlowLayout, generation: int) -> int:
+def count_units(layout: FlowHome, generation: int) -> int:
     """Return the number of units in all slices; 0 if the intake is absent or damaged."""
     log = _log(layout, generation)
     return int(log.rows("select count(*) as n from t")[0]["n"]) if log.is_whole else 0
@@ -236,7 +236,7 @@ def strings(texts: Collection[str]) -> pa.Array:
     return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers).cast(pa.string())
 
 
-def _slices(layout: FlowLayout, generation: int, where: str) -> Iterator[Slice]:
+def _slices(layout: FlowHome, generation: int, where: str) -> Iterator[Slice]:
     log = _log(layout, generation)
     if not log.is_whole:
         return
@@ -250,5 +250,5 @@ def _one_by_one(held: pa.Table) -> Iterator[dict[str, Any]]:
         yield from rows(pa.Table.from_batches([batch]))
 
 
-def _log(layout: FlowLayout, generation: int) -> TableLog:
-    return log_of(layout, layout.intake_of(generation))
+def _log(layout: FlowHome, generation: int) -> TableLog:
+    return layout.tables.intake(generation)

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from draindown.lake.documents import kept, write_json
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import once
+from draindown.lake.home import FlowHome
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,11 @@ class Moves:
     answers: Sequence[Answer] = ()
 
     @classmethod
-    def of(cls, layout: FlowLayout) -> Moves:
+    def of(cls, layout: FlowHome) -> Moves:
         """Return the answers. Raises TerminalError `state-damaged`."""
         without = "then files of directories that moved are new, until somebody answers again"
-        return once(
-            layout, layout.moved, lambda: kept(layout.moved, _parsed, without=without) or cls()
+        return layout.once(
+            layout.moved, lambda: kept(layout.moved, _parsed, without=without) or cls()
         )
 
     def place(self, path: str) -> str:
@@ -78,7 +77,7 @@ def _parsed(content: Mapping[str, Any]) -> Moves:
     return Moves([Answer(**one) for one in content["answers"]])
 
 
-def record(layout: FlowLayout, answer: Answer) -> None:
+def record(layout: FlowHome, answer: Answer) -> None:
     """Add an answer to those of a flow. Call it under the lease."""
     write_json(
         layout.moved,

@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 from draindown.base.errors import DraindownError
 from draindown.base.findings import Finding
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources.batch_size import Bound
 from draindown.sources.slices import Unit
 
@@ -148,10 +148,10 @@ class Moved(Protocol):
     @property
     def new(self) -> int: ...  # noqa: D102
 
-    def answer(self, layout: FlowLayout, *, same: bool, by: str, note: str, at: datetime) -> None:
+    def answer(self, layout: FlowHome, *, same: bool, by: str, note: str, at: datetime) -> None:
         """Record a person's answer: the `same` units, or new ones. Call it under the lease."""
 
-    def error(self, layout: FlowLayout) -> DraindownError:
+    def error(self, layout: FlowHome) -> DraindownError:
         """Return the error that asks the person."""
 
 
@@ -164,7 +164,7 @@ class NamedUnits(Protocol):
     def bringing_back(self) -> Sequence[str]:
         """What a person does so that units which are gone or changed can be read again."""
 
-    def open_findings(self, state: FlowLayout) -> list[Finding]:
+    def open_findings(self, state: FlowHome) -> list[Finding]:
         """Return what is kept out until a person acts: one finding of each kind, with the number as
         subject.
 
@@ -198,7 +198,7 @@ class NamedUnits(Protocol):
         by.
         """
 
-    def moved(self, state: FlowLayout, now: datetime) -> Moved | None:
+    def moved(self, state: FlowHome, now: datetime) -> Moved | None:
         """Return what a person must answer before new units are pinned: they may be known ones
         under another name.
         """
@@ -265,7 +265,7 @@ class Following(Protocol):
     for its query.
     """
 
-    def is_void(self, state: FlowLayout, generation: int) -> bool:
+    def is_void(self, state: FlowHome, generation: int) -> bool:
         """Return whether all slices were pinned for what the flow no longer is, and no batch has
         committed one.
         """
@@ -302,7 +302,7 @@ class Source(Protocol):
         if it can.
         """
 
-    def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
+    def look(self, state: FlowHome, generation: int, first: int, now: datetime) -> Look:
         """Return what waits: new input, and the slices from `first` on.
 
         `state`: the layout, or a snapshot of it. The source is looked at by the first call; later
@@ -313,7 +313,7 @@ class Source(Protocol):
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> Pinning:
         """Begin to pin what is new, by `now`, in the intake of a generation. Creates the intake."""
 
-    def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:
+    def refuse_lost(self, state: FlowHome, generation: int, first: int) -> None:
         """Refuse to continue if the source no longer holds what follows the slices before `first`.
 
         `state`: as for `look`. Raises a TerminalError that names what is lost.

@@ -16,7 +16,7 @@ from datetime import date, datetime, timedelta
 import pyarrow as pa
 
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, literal
 from draindown.sources.slices import Unit
 
@@ -60,16 +60,22 @@ class Kept:
     until: int
 
 
-def create(layout: FlowLayout) -> None:
+def create(layout: FlowHome) -> None:
     """Create the empty table, for its owner only. No-op if it exists."""
-    delta.create(layout.raw, SCHEMA, statistics=_STATISTICS, private=True, partition_by=_PARTITIONS)
+    delta.create(
+        layout.tables.raw.path,
+        SCHEMA,
+        statistics=_STATISTICS,
+        private=True,
+        partition_by=_PARTITIONS,
+    )
 
 
-def ranges(layout: FlowLayout, within: Sequence[Kept] | None = None) -> list[Kept]:
+def ranges(layout: FlowHome, within: Sequence[Kept] | None = None) -> list[Kept]:
     """Return the ranges that are kept, in order, joined where they touch. `within`: only those that
     overlap these.
     """
-    log = TableLog(layout.raw)
+    log = layout.tables.raw
     if not log.exists:
         return []
     asked = (
@@ -83,7 +89,7 @@ def ranges(layout: FlowLayout, within: Sequence[Kept] | None = None) -> list[Kep
     return list(_joined(Kept(row["unit"], row["log"], row["from"], row["until"]) for row in rows))
 
 
-def kept_of(layout: FlowLayout, within: Sequence[Kept]) -> list[Kept]:
+def kept_of(layout: FlowHome, within: Sequence[Kept]) -> list[Kept]:
     """Return what is kept of these ranges: as `ranges`, and nothing outside of them."""
     found = _by_log(ranges(layout, within))
     return [
@@ -94,11 +100,11 @@ def kept_of(layout: FlowLayout, within: Sequence[Kept]) -> list[Kept]:
     ]
 
 
-def record_bytes(layout: FlowLayout, within: Sequence[Kept]) -> float | None:
+def record_bytes(layout: FlowHome, within: Sequence[Kept]) -> float | None:
     """Return the bytes of key and value of a record, of a thousand of these ranges; None without
     one.
     """
-    rows = TableLog(layout.raw).rows(
+    rows = layout.tables.raw.rows(
         f"select key, value from t where {_places(within[:_FEW])} limit {_SAMPLED}"
     )
     sizes = [len(row["key"] or b"") + len(row["value"] or b"") for row in rows]
@@ -114,23 +120,23 @@ def _places(within: Iterable[Kept]) -> str:
     return f"part = {literal(RECORDS)} and ({' or '.join(places)})"
 
 
-def counts(layout: FlowLayout, within: Sequence[Kept]) -> dict[str, int]:
+def counts(layout: FlowHome, within: Sequence[Kept]) -> dict[str, int]:
     """Return the number of records of these ranges, which are kept, by unit."""
     found: dict[str, int] = defaultdict(int)
     for few in _chunks(within):
-        for row in TableLog(layout.raw).rows(
+        for row in layout.tables.raw.rows(
             f"select unit, count(*) as n from t where {_places(few)} group by unit"
         ):
             found[row["unit"]] += row["n"]
     return dict(found)
 
 
-def oldest(layout: FlowLayout, within: Sequence[Kept]) -> dict[str, datetime]:
+def oldest(layout: FlowHome, within: Sequence[Kept]) -> dict[str, datetime]:
     """Return when the oldest record of these ranges, which are kept, arrived, by unit."""
     found: dict[str, datetime] = {}
     for few in _chunks(within):
         where = _places(few)
-        for row in TableLog(layout.raw).rows(
+        for row in layout.tables.raw.rows(
             f"select unit, min(arrived_at) as at from t where {where} group by unit"
         ):
             found[row["unit"]] = min(row["at"], found.get(row["unit"], row["at"]))
@@ -162,14 +168,16 @@ def _joined(ranges: Iterable[Kept]) -> Iterator[Kept]:
         yield last
 
 
-def divided(layout: FlowLayout, units: Sequence[Unit]) -> list[Unit]:
+def divided(layout: FlowHome, units: Sequence[Unit]) -> list[Unit]:
     """Return the pieces of units, in order, each wholly kept or not at all. Units have their
     `log`.
     """
     asked = [Kept(one.name, one.log, one.start, one.until) for one in units]
     found = _by_log(ranges(layout, asked))
     return [
-        piece for unit in units for piece in _pieces(unit, found[unit.name, unit.log], layout.raw)
+        piece
+        for unit in units
+        for piece in _pieces(unit, found[unit.name, unit.log], layout.tables.raw.path)
     ]
 
 
@@ -205,17 +213,17 @@ def _piece(unit: Unit, start: int, until: int) -> Unit:
     )
 
 
-def drop(layout: FlowLayout, keep: int, now: datetime) -> None:
+def drop(layout: FlowHome, keep: int, now: datetime) -> None:
     """Drop the days that ended more than `keep` seconds ago, each with its ranges, in one commit.
 
     What they held stays on disk until a vacuum. Called under the lease.
     """
-    log = TableLog(layout.raw)
+    log = layout.tables.raw
     if not log.exists:
         return
     first = (now - timedelta(seconds=keep)).date()
     if any(day < first for day in _days(log)):
-        delta.delete(layout.raw, f"day < '{first.isoformat()}'")
+        delta.delete(layout.tables.raw.path, f"day < '{first.isoformat()}'")
 
 
 def _days(log: TableLog) -> Iterator[date]:

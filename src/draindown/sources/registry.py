@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources.port import Source
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.kafka import KafkaSource
@@ -20,7 +20,7 @@ from draindown.spec.landing import FlowSpec
 from draindown.spec.sources import FilesSource
 from draindown.spec.table_source import TableSource
 
-Make = Callable[[Any, FlowLayout, Path, str], Source]
+Make = Callable[[Any, FlowHome, Path, str], Source]
 """Makes the source of a flow from the model of its kind, its layout, the project root and the id of
 the run.
 """
@@ -49,7 +49,7 @@ class Asked(Protocol):
         """The flow as its pipeline file describes it."""
 
     @property
-    def layout(self) -> FlowLayout:
+    def layout(self) -> FlowHome:
         """The flow's paths."""
 
     @property

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from draindown.base.errors import TerminalError
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.spec import reading
 from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.derived import KINDS, DerivedFlow
@@ -219,11 +219,11 @@ class PipelineSpec(Model):
             )
         return found
 
-    def layout(self, flow_name: str) -> FlowLayout:
+    def layout(self, flow_name: str) -> FlowHome:
         """Return the paths of the flow's tables and files. Raises TerminalError `unknown-flow`."""
         flow = self.declared(flow_name)
         table = flow.table_name(flow_name)
-        return FlowLayout(
+        return FlowHome(
             self.lake,
             self.pipeline,
             flow_name,

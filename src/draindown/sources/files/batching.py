@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources.batch_size import Bound
 from draindown.sources.files import catalog
 from draindown.sources.files.inspection import Verified
@@ -44,7 +44,7 @@ def divided(
 
 
 def forecast(
-    layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile], bound: Bound
+    layout: FlowHome, source: FilesSource, files: Sequence[SourceFile], bound: Bound
 ) -> Forecast:
     """Estimate the slices of files that nobody has read yet, from the unpack ratio of earlier
     ones.
@@ -56,7 +56,7 @@ def forecast(
 
 
 def _guesses(
-    layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile]
+    layout: FlowHome, source: FilesSource, files: Sequence[SourceFile]
 ) -> Iterator[Verified]:
     if files:
         ratio = catalog.unpack_ratio(layout) or _GZIP_RATIO

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from draindown.base.clock import EPOCH
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, literal, log_of
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import TableLog, literal
 from draindown.sources import intake
 from draindown.sources.files.inspection import Verified
 
@@ -48,17 +48,17 @@ class KnownFile:
     slice: int
 
 
-def last_slice(layout: FlowLayout) -> int:
+def last_slice(layout: FlowHome) -> int:
     """The newest slice; 0 before the first."""
     return intake.newest(layout, SHARED)
 
 
-def create(layout: FlowLayout) -> None:
+def create(layout: FlowHome) -> None:
     """Create the empty intake table if it does not exist, so that a stream can start on it."""
     intake.create(layout, SHARED, COLUMNS)
 
 
-def append_slice(layout: FlowLayout, files: Sequence[Verified], now: datetime, number: int) -> None:
+def append_slice(layout: FlowHome, files: Sequence[Verified], now: datetime, number: int) -> None:
     """Pin files as slice `number`. Raises TransientError `lease-lost` as `intake.append` does."""
     intake.append(layout, SHARED, COLUMNS, [_row(file, now) for file in files], now, number)
 
@@ -80,7 +80,7 @@ def arrival(mtime_ns: int, first_seen: datetime) -> datetime:
     return min(EPOCH + timedelta(microseconds=mtime_ns // 1000), first_seen)
 
 
-def find(layout: FlowLayout, paths: Iterable[str]) -> dict[str, KnownFile]:
+def find(layout: FlowHome, paths: Iterable[str]) -> dict[str, KnownFile]:
     """Return those of `paths` that the intake table holds.
 
     Memory grows with the number of known paths, but there is no Python object per path.
@@ -93,7 +93,7 @@ def find(layout: FlowLayout, paths: Iterable[str]) -> dict[str, KnownFile]:
     return found
 
 
-def outside(layout: FlowLayout, directories: Sequence[str]) -> list[tuple[str, int]]:
+def outside(layout: FlowHome, directories: Sequence[str]) -> list[tuple[str, int]]:
     """Return path and size of the known files that are below none of the directories, the smallest
     first.
     """
@@ -105,7 +105,7 @@ def outside(layout: FlowLayout, directories: Sequence[str]) -> list[tuple[str, i
     return sorted(found, key=lambda file: file[1])
 
 
-def hashes(layout: FlowLayout, paths: Sequence[str]) -> dict[str, str]:
+def hashes(layout: FlowHome, paths: Sequence[str]) -> dict[str, str]:
     """Return the hash of each known file's bytes when it was taken in, by path."""
     rows = _log(layout).rows(
         f"select unit, sha256 from t where unit in ({', '.join(map(literal, ['', *paths]))})"
@@ -113,19 +113,19 @@ def hashes(layout: FlowLayout, paths: Sequence[str]) -> dict[str, str]:
     return {row["unit"]: row["sha256"] for row in rows}
 
 
-def sha256(layout: FlowLayout, file: KnownFile) -> str:
+def sha256(layout: FlowHome, file: KnownFile) -> str:
     """The hash of a file's bytes when it was taken in."""
     where = f"slice = {file.slice} and unit = {literal(file.path)}"
     return str(_log(layout).rows(f"select sha256 from t where {where}")[0]["sha256"])
 
 
-def headers(layout: FlowLayout) -> dict[str, str | None]:
+def headers(layout: FlowHome) -> dict[str, str | None]:
     """The CSV header record of every file taken in, by path; None for one without."""
     rows = _log(layout).rows("select unit, header from t")
     return {row["unit"]: row["header"] for row in rows}
 
 
-def unpack_ratio(layout: FlowLayout, recent: int = 20) -> float | None:
+def unpack_ratio(layout: FlowHome, recent: int = 20) -> float | None:
     """Return unpacked size / packed size of the gzipped files in the newest slices; None without
     any.
     """
@@ -140,7 +140,7 @@ def unpack_ratio(layout: FlowLayout, recent: int = 20) -> float | None:
     return row["unpacked"] / row["size"] if row["size"] else None
 
 
-def remember(layout: FlowLayout) -> None:
+def remember(layout: FlowHome) -> None:
     """Write all known files to one cache file, so that later reads need only it and the slices
     after it.
 
@@ -167,7 +167,7 @@ def remember(layout: FlowLayout) -> None:
 _CACHE_FROM = 8  # slices; for fewer, reading the table costs less than writing a cache
 
 
-def _all_known(layout: FlowLayout, log: TableLog) -> list[pa.Table]:
+def _all_known(layout: FlowHome, log: TableLog) -> list[pa.Table]:
     newest = log.version if log.exists else 0
     if not newest:
         return []
@@ -180,7 +180,7 @@ def _all_known(layout: FlowLayout, log: TableLog) -> list[pa.Table]:
     return [part.replace_schema_metadata() for part in parts]
 
 
-def _read_cache(layout: FlowLayout, newest: int, table_id: str) -> pa.Table | None:
+def _read_cache(layout: FlowHome, newest: int, table_id: str) -> pa.Table | None:
     try:
         with pa.memory_map(_cache(layout)) as file:
             table = pa.ipc.open_file(file).read_all()
@@ -194,10 +194,10 @@ def _read_cache(layout: FlowLayout, newest: int, table_id: str) -> pa.Table | No
         return None
 
 
-def _log(layout: FlowLayout) -> TableLog:
-    return log_of(layout, layout.intake_of(SHARED))
+def _log(layout: FlowHome) -> TableLog:
+    return layout.tables.intake(SHARED)
 
 
-def _cache(layout: FlowLayout) -> str:
+def _cache(layout: FlowHome) -> str:
     # Delta ignores files whose name begins with _
-    return f"{layout.intake_of(SHARED)}/_known.arrow"
+    return f"{layout.tables.intake(SHARED).path}/_known.arrow"

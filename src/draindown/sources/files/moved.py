@@ -17,7 +17,7 @@ from pathlib import Path
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources import moves
 from draindown.sources.files import catalog
 from draindown.sources.files.inspection import sha256_of
@@ -40,7 +40,7 @@ class Moved:
     files: int
     new: int
 
-    def error(self, layout: FlowLayout) -> TerminalError:
+    def error(self, layout: FlowHome) -> TerminalError:
         """Return the error that asks the person."""
         flow = f"{layout.pipeline} --flow {layout.flow}"
         return TerminalError(
@@ -54,7 +54,7 @@ class Moved:
             ],
         )
 
-    def answer(self, layout: FlowLayout, *, same: bool, by: str, note: str, at: datetime) -> None:
+    def answer(self, layout: FlowHome, *, same: bool, by: str, note: str, at: datetime) -> None:
         """Record a person's answer: the `same` files, or new deliveries. Call it under the
         lease.
         """
@@ -71,7 +71,7 @@ class Moved:
 
 
 def find(
-    layout: FlowLayout, new: Sequence[SourceFile], directories: Collection[Path]
+    layout: FlowHome, new: Sequence[SourceFile], directories: Collection[Path]
 ) -> Moved | None:
     """Return the known files among `new` that come from outside of `directories`, the fixed ones of
     the source.
@@ -118,7 +118,7 @@ def _pairs(
                 yield "/".join(parts[:at]), found[0], path, found[1]
 
 
-def _any_equal(layout: FlowLayout, pairs: Sequence[tuple[str, str]]) -> bool:
+def _any_equal(layout: FlowHome, pairs: Sequence[tuple[str, str]]) -> bool:
     chosen = pairs[:_COMPARED]
     hashes = catalog.hashes(layout, [known for known, _ in chosen])
     for known, path in chosen:

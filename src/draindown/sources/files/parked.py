@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import literal, log_of
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import literal
 from draindown.sources.files.catalog import KnownFile, find
 
 State = Literal["parked", "retried", "discarded", "touched"]
@@ -65,55 +65,53 @@ class Event:
         return self.state == "parked"
 
 
-def latest(layout: FlowLayout) -> dict[str, Event]:
+def latest(layout: FlowHome) -> dict[str, Event]:
     """The newest event of every path, without heads; times are left out too."""
-    rows = log_of(layout, layout.parked).rows(f"select {_BRIEF} from t order by at")
+    rows = layout.tables.parked.rows(f"select {_BRIEF} from t order by at")
     return {row["path"]: Event(**row) for row in rows}
 
 
-def open_files(layout: FlowLayout) -> list[Event]:
+def open_files(layout: FlowHome) -> list[Event]:
     """Return the files that are parked now, ordered by path."""
     return sorted(
         (event for event in latest(layout).values() if event.is_open), key=lambda event: event.path
     )
 
 
-def events(layout: FlowLayout, path: str | None = None) -> list[Event]:
+def events(layout: FlowHome, path: str | None = None) -> list[Event]:
     """The history of one path, or of all, oldest first, without heads."""
     where = "" if path is None else f" where path = {literal(path)}"
     return [
         Event(**row)
-        for row in log_of(layout, layout.parked).rows(
-            f"select {_BRIEF}, at from t{where} order by at"
-        )
+        for row in layout.tables.parked.rows(f"select {_BRIEF}, at from t{where} order by at")
     ]
 
 
-def head_of(layout: FlowLayout, path: str) -> bytes | None:
+def head_of(layout: FlowHome, path: str) -> bytes | None:
     """How the file began when it was last parked: up to 64 KiB."""
     sql = f"select head from t where path = {literal(path)} and head is not null order by at desc limit 1"
-    rows = log_of(layout, layout.parked).rows(sql)
+    rows = layout.tables.parked.rows(sql)
     return rows[0]["head"] if rows else None
 
 
-def record(layout: FlowLayout, events: Iterable[Event], now: datetime) -> None:
+def record(layout: FlowHome, events: Iterable[Event], now: datetime) -> None:
     """Append events in one commit, in their order. The caller holds the flow's lease."""
     rows = [asdict(event) for event in events]
     if rows:
         # the order of times must match the order of events, even if the clock went back
         first = max(now, _newest(layout) + timedelta(microseconds=1))
         rows = [row | {"at": first + timedelta(microseconds=i)} for i, row in enumerate(rows)]
-        delta.create(layout.parked, _SCHEMA, statistics=("path", "at"), private=True)
-        delta.append(layout.parked, pa.Table.from_pylist(rows, schema=_SCHEMA))
+        delta.create(layout.tables.parked.path, _SCHEMA, statistics=("path", "at"), private=True)
+        delta.append(layout.tables.parked.path, pa.Table.from_pylist(rows, schema=_SCHEMA))
 
 
-def _newest(layout: FlowLayout) -> datetime:
-    found = log_of(layout, layout.parked).rows('select max("at") as newest from t')
+def _newest(layout: FlowHome) -> datetime:
+    found = layout.tables.parked.rows('select max("at") as newest from t')
     return next((row["newest"] for row in found), None) or datetime.fromtimestamp(0, UTC)
 
 
 def give_up(
-    layout: FlowLayout,
+    layout: FlowHome,
     paths: Sequence[str],
     unread: Mapping[str, KnownFile],
     *,
@@ -133,7 +131,7 @@ def give_up(
     record(layout, (_unread(file, newest.get(file.path), by, note) for file in fresh), at)
 
 
-def _refuse_read(layout: FlowLayout, paths: Sequence[str]) -> None:
+def _refuse_read(layout: FlowHome, paths: Sequence[str]) -> None:
     """Refuse files that are in the table already: to discard them would take no row away."""
     parked = {event.path for event in open_files(layout)}
     if read := sorted(find(layout, [path for path in paths if path not in parked])):
@@ -173,18 +171,18 @@ def _unread(file: KnownFile, newest: Event | None, by: str, note: str) -> Event:
     )
 
 
-def given_up(layout: FlowLayout) -> frozenset[str]:
+def given_up(layout: FlowHome) -> frozenset[str]:
     """Return the files that a person gave up before any batch read them.
 
     Whatever becomes of a path later: the file that a slice pinned stays given up. A file whose new
     bytes were discarded after a batch had read the old ones is none of them.
     """
     sql = f"select distinct path from t where state = 'discarded' and reason = {literal(_LEFT_OUT)}"
-    return frozenset(row["path"] for row in log_of(layout, layout.parked).rows(sql))
+    return frozenset(row["path"] for row in layout.tables.parked.rows(sql))
 
 
 def retry(
-    layout: FlowLayout,
+    layout: FlowHome,
     paths: Sequence[str] | Callable[[str], bool],
     *,
     by: str,
@@ -198,7 +196,7 @@ def retry(
 
 
 def discard(
-    layout: FlowLayout,
+    layout: FlowHome,
     paths: Sequence[str] | Callable[[str], bool],
     *,
     by: str,
@@ -210,7 +208,7 @@ def discard(
 
 
 def _close(
-    layout: FlowLayout,
+    layout: FlowHome,
     paths: Sequence[str] | Callable[[str], bool],
     state: State,
     by: str,

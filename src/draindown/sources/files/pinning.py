@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from draindown.base.findings import Finding
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources.batch_size import Bound
 from draindown.sources.files import catalog
 from draindown.sources.files import parked as files_parked
@@ -47,7 +47,7 @@ class FilesOf:
     """
 
     source: FilesSource
-    layout: FlowLayout
+    layout: FlowHome
     root: Path
     run_id: str
 
@@ -65,7 +65,7 @@ class Sorted:
     events: dict[str, Event]
 
 
-def sort_out(layout: FlowLayout, listing: Listing) -> Sorted:
+def sort_out(layout: FlowHome, listing: Listing) -> Sorted:
     """Remove the files that need no work: in a slice, parked, discarded or noted with the same size
     and mtime.
     """
@@ -86,7 +86,7 @@ def sort_out(layout: FlowLayout, listing: Listing) -> Sorted:
     return Sorted(new, differing, events)
 
 
-def moved_files(layout: FlowLayout, paths: Sequence[str]) -> dict[str, KnownFile]:
+def moved_files(layout: FlowHome, paths: Sequence[str]) -> dict[str, KnownFile]:
     """Return the known files of directories that moved, by their path now."""
     moves = Moves.of(layout)
     names = {path: moves.names(path) for path in paths} if moves.answers else {}

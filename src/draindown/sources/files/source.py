@@ -13,8 +13,7 @@ from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.lake.documents import absolute
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import Snapshot, once
+from draindown.lake.home import FlowHome
 from draindown.ledger import inputs
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
@@ -46,7 +45,7 @@ class Files:
         "put them back as they were (size and content), then try again",
     )
 
-    def __init__(self, source: FilesSource, layout: FlowLayout, root: Path, run_id: str) -> None:
+    def __init__(self, source: FilesSource, layout: FlowHome, root: Path, run_id: str) -> None:
         self._flow = FilesOf(source, layout, root, run_id)
         self._seen: Listing | None = None
         self._pinning: FilesPinning | None = None
@@ -74,7 +73,7 @@ class Files:
         """Return the newest files, which nobody clears away yet. Raises like `look`."""
         return [file.path for file in self._listing(clock.now()).files[-most:]]
 
-    def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
+    def look(self, state: FlowHome, generation: int, first: int, now: datetime) -> Look:
         """Compare the listing with the intake. Raises TerminalError `source-missing`,
         `source-unreadable`.
         """
@@ -98,10 +97,10 @@ class Files:
             forecast=expected,
         )
 
-    def _sorted(self, state: FlowLayout, now: datetime) -> Sorted:
+    def _sorted(self, state: FlowHome, now: datetime) -> Sorted:
         """Return the listed files by whether they are known. A snapshot is asked once."""
-        return once(
-            state, f"{state.intake_of(1)} sorted", lambda: sort_out(state, self._listing(now))
+        return state.once(
+            f"{state.tables.intake(1).path} sorted", lambda: sort_out(state, self._listing(now))
         )
 
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> FilesPinning:  # noqa: ARG002
@@ -109,7 +108,7 @@ class Files:
         like `look`.
         """
         catalog.create(self._flow.layout)
-        listed, seen = self._listing(now), Snapshot.of(self._flow.layout)
+        listed, seen = self._listing(now), self._flow.layout.view()
         found = sort_out(seen, listed)
         self._seen = Listing(
             list(found.new), []
@@ -126,7 +125,7 @@ class Files:
     def _moves(self) -> Moves:
         return Moves.of(self._flow.layout)
 
-    def moved(self, state: FlowLayout, now: datetime) -> Moved | None:
+    def moved(self, state: FlowHome, now: datetime) -> Moved | None:
         """Return the new files that are known ones of another directory, as long as nobody
         answered.
         """
@@ -137,7 +136,7 @@ class Files:
             else None
         )
 
-    def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:
+    def refuse_lost(self, state: FlowHome, generation: int, first: int) -> None:
         """Files lie where they are, in no order: what was not seen yet can't have been lost."""
 
     def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:
@@ -172,7 +171,7 @@ class Files:
                 ],
             )
 
-    def open_findings(self, state: FlowLayout) -> list[Finding]:
+    def open_findings(self, state: FlowHome) -> list[Finding]:
         """Return the finding `parked` if files are parked."""
         number = len(parked.open_files(state))
         next_ = f"draindown quarantine list {self._flow.layout.pipeline} --files"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources import raw
 from draindown.sources.kafka import accepted
 from draindown.sources.kafka.offsets import Loss, Span, without
@@ -71,7 +71,7 @@ def lacking(units: Sequence[Unit], wrong: Mapping[str, Miscount]) -> list[Loss]:
 
 
 def unexplained(
-    layout: FlowLayout,
+    layout: FlowHome,
     units: Sequence[Unit],
     read: Mapping[str, int],
     gaps: Collection[str],
@@ -96,7 +96,7 @@ def unexplained(
     return wrong if compacted is None else noted(layout, units, wrong, compacted)
 
 
-def _accept_kept(layout: FlowLayout, held: Sequence[raw.Kept]) -> None:
+def _accept_kept(layout: FlowHome, held: Sequence[raw.Kept]) -> None:
     found = [
         Loss("records-absent", of_kept(one), "")
         for one in (raw.ranges(layout, held) if held else ())
@@ -107,7 +107,7 @@ def _accept_kept(layout: FlowLayout, held: Sequence[raw.Kept]) -> None:
 
 
 def noted(
-    layout: FlowLayout,
+    layout: FlowHome,
     units: Sequence[Unit],
     wrong: dict[str, Miscount],
     compacted: Callable[[], set[str]],
@@ -138,7 +138,7 @@ def records_absent(
     number: int,
     units: Sequence[Unit],
     wrong: Mapping[str, Miscount],
-    layout: FlowLayout,
+    layout: FlowHome,
     changed: str,
 ) -> TerminalError:
     """Return the error for a slice that lacks records."""

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from draindown.lake.documents import kept, write_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources.intake import Origin, record_id
 from draindown.sources.kafka.offsets import Loss, LossKind, Span
 
@@ -22,19 +22,19 @@ _WITHOUT = "the losses that were accepted are red again, and can be accepted aga
 _ABSENT: LossKind = "records-absent"
 
 
-def accepted(layout: FlowLayout) -> list[Span]:
+def accepted(layout: FlowHome) -> list[Span]:
     """Return the ranges that are given up. Raises TerminalError `state-damaged`."""
     return [_span(one) for one in _kept(layout)["losses"] if one["kind"] != _ABSENT]
 
 
-def may_lack(layout: FlowLayout) -> list[Span]:
+def may_lack(layout: FlowHome) -> list[Span]:
     """Return the ranges in which records may be absent, as a person accepted. Raises as
     `accepted`.
     """
     return [_span(one) for one in _kept(layout)["losses"] if one["kind"] == _ABSENT]
 
 
-def given_up(layout: FlowLayout, records: Mapping[str, Origin]) -> set[str]:
+def given_up(layout: FlowHome, records: Mapping[str, Origin]) -> set[str]:
     """Return those of `records`, as of `intake.find`, that lie in a range that is given up. Raises
     as `accepted`.
     """
@@ -50,7 +50,7 @@ def given_up(layout: FlowLayout, records: Mapping[str, Origin]) -> set[str]:
     }
 
 
-def accept(layout: FlowLayout, losses: Iterable[Loss], *, by: str, note: str, at: datetime) -> None:
+def accept(layout: FlowHome, losses: Iterable[Loss], *, by: str, note: str, at: datetime) -> None:
     """Write down that losses are accepted. Idempotent. Call it under the lease."""
     have = _kept(layout)
     known = {(_span(one), one["kind"]) for one in have["losses"]}
@@ -62,12 +62,12 @@ def accept(layout: FlowLayout, losses: Iterable[Loss], *, by: str, note: str, at
         write_json(layout.accepted_losses, {"losses": [*have["losses"], *fresh], "absent": left})
 
 
-def absent(layout: FlowLayout) -> list[Loss]:
+def absent(layout: FlowHome) -> list[Loss]:
     """Return the ranges in which a batch did not find all records. Raises as `accepted`."""
     return [Loss(_ABSENT, _span(one), one["detail"]) for one in _kept(layout)["absent"]]
 
 
-def note_absent(layout: FlowLayout, losses: Iterable[Loss]) -> None:
+def note_absent(layout: FlowHome, losses: Iterable[Loss]) -> None:
     """Write down in which ranges a batch did not find all records; none once it did. Call it under
     the lease.
     """
@@ -81,7 +81,7 @@ def _span(one: Mapping[str, Any]) -> Span:
     return Span(*one["span"])
 
 
-def _kept(layout: FlowLayout) -> dict[str, list[dict[str, Any]]]:
+def _kept(layout: FlowHome) -> dict[str, list[dict[str, Any]]]:
     found = kept(layout.accepted_losses, _parsed, without=_WITHOUT)
     return {"losses": [], "absent": []} if found is None else found
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from draindown.base.findings import Finding
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources import raw
 from draindown.sources.kafka.accepted import accepted
 from draindown.sources.kafka.losses import accepting, lost
@@ -23,7 +23,7 @@ def passed_over(
     losses: Sequence[Loss],
     have: Iterable[Available],
     pins: Iterable[Span],
-    layout: FlowLayout,
+    layout: FlowHome,
 ) -> dict[str, Finding]:
     """Return the pinned ranges that a new generation would not read whole, each with what it reads
     instead.
@@ -57,7 +57,7 @@ def passed_over(
 _ACROSS = "then the raw records below are read too"
 
 
-def _refuse_standing_in(losses: Iterable[Loss], layout: FlowLayout) -> None:
+def _refuse_standing_in(losses: Iterable[Loss], layout: FlowHome) -> None:
     cut = [
         loss
         for loss in losses
@@ -68,7 +68,7 @@ def _refuse_standing_in(losses: Iterable[Loss], layout: FlowLayout) -> None:
         raise lost(cut, layout, "nothing", tried)
 
 
-def _bridges(losses: Iterable[Loss], have: Iterable[Available], layout: FlowLayout) -> list[Span]:
+def _bridges(losses: Iterable[Loss], have: Iterable[Available], layout: FlowHome) -> list[Span]:
     """Return the gaps that, once they are accepted, join the topics to raw records below."""
     gaps = [loss.span for loss in losses if loss.kind == "offsets-lost"]
     beside = [*map(of_kept, raw.ranges(layout)), *accepted(layout), *gaps] if gaps else []

@@ -10,20 +10,20 @@ from pathlib import Path
 
 from draindown.base.errors import TerminalError
 from draindown.lake.documents import kept, write_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources.kafka.client import Seen
 from draindown.sources.kafka.offsets import Span
 
 _WITHOUT = "the copy reads whatever the topics hold"
 
 
-def confine(layout: FlowLayout, spans: Iterable[Span]) -> None:
+def confine(layout: FlowHome, spans: Iterable[Span]) -> None:
     """Confine a copy that has not begun to spans, one per partition; it sees no other partition."""
     write_json(layout.bounds, {"spans": [list(astuple(span)) for span in spans]})
     _mark(layout).touch()
 
 
-def within(seen: Seen, layout: FlowLayout) -> Seen:
+def within(seen: Seen, layout: FlowHome) -> Seen:
     """Return what a flow sees of its topics: all, or the part that it is confined to.
 
     Raises TerminalError `state-damaged`, also in a copy whose lake was deleted with what confined
@@ -58,7 +58,7 @@ def within(seen: Seen, layout: FlowLayout) -> Seen:
     return replace(seen, partitions=tuple(parts))
 
 
-def _mark(layout: FlowLayout) -> Path:
+def _mark(layout: FlowHome) -> Path:
     """Return the mark beside a copy's lake, which outlives the lake: a copy without bounds would
     read everything.
     """

@@ -12,8 +12,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from draindown.base.errors import TerminalError
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.sources.kafka.offsets import Available, Loss, LossKind, Span
 from draindown.sources.kafka.positions import span_of
 from draindown.sources.slices import Unit
@@ -80,7 +79,7 @@ def recreated(span: Span) -> Loss:
 
 def lost(
     losses: Sequence[Loss],
-    layout: FlowLayout,
+    layout: FlowHome,
     changed: str = "nothing was pinned or read",
     tried: str = "",
 ) -> TerminalError:
@@ -100,7 +99,7 @@ def lost(
     )
 
 
-def _ways_on(losses: Sequence[Loss], layout: FlowLayout) -> list[str]:
+def _ways_on(losses: Sequence[Loss], layout: FlowHome) -> list[str]:
     flow = f"{layout.pipeline} --flow {layout.flow}"
     rebuild = f"draindown rebuild {flow} --accept-missing   # a fresh table of what lake and topics hold now"
     if layout.staged:  # a rebuild that was begun reads what it pinned
@@ -115,7 +114,7 @@ def _ways_on(losses: Sequence[Loss], layout: FlowLayout) -> list[str]:
     return [accept, rebuild]
 
 
-def accepting(spans: Sequence[Span], layout: FlowLayout, then: str) -> str:
+def accepting(spans: Sequence[Span], layout: FlowHome, then: str) -> str:
     """Return the command that accepts losses, or lists them if they are many. `then`: what follows,
     in words.
     """
@@ -126,12 +125,12 @@ def accepting(spans: Sequence[Span], layout: FlowLayout, then: str) -> str:
     return f'{accept} {ranges} --reason "..." --yes   # {then}'
 
 
-def _raw_aside(layout: FlowLayout) -> list[str]:
+def _raw_aside(layout: FlowHome) -> list[str]:
     """Return the command after which no raw record stands for one that was written anew at its
     offset.
     """
-    raw = shlex.quote(layout.raw)
-    there = not layout.staged and TableLog(layout.raw).exists
+    raw = shlex.quote(layout.tables.raw.path)
+    there = not layout.staged and layout.tables.raw.exists
     return (
         [f"mv {raw} {raw}.before   # it has records of offsets that may be written anew"]
         if there
@@ -139,7 +138,7 @@ def _raw_aside(layout: FlowLayout) -> list[str]:
     )
 
 
-def refuse(losses: Sequence[Loss], layout: FlowLayout) -> None:
+def refuse(losses: Sequence[Loss], layout: FlowHome) -> None:
     """Raise the error for offsets that are lost, if any is."""
     if losses:
         raise lost(losses, layout)
@@ -160,7 +159,7 @@ def refuse_unknown(source: KafkaSource, here: Collection[str], losses: Iterable[
             )
 
 
-def not_lost(asked: Sequence[str], losses: Sequence[Loss], layout: FlowLayout) -> TerminalError:
+def not_lost(asked: Sequence[str], losses: Sequence[Loss], layout: FlowHome) -> TerminalError:
     """Return the error for ranges that are not lost, or not as they were typed."""
     there = ", ".join(loss.span.range for loss in losses) or "none"
     return TerminalError(

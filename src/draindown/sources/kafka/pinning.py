@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import positions
@@ -32,7 +32,7 @@ class KafkaPinning:
     def __init__(
         self,
         *,
-        layout: FlowLayout,
+        layout: FlowHome,
         generation: int,
         spans: Sequence[Span],
         now: datetime,

@@ -15,8 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.home import FlowHome
 from draindown.sources import intake, raw
 from draindown.sources.kafka.offsets import Span
 from draindown.sources.slices import FIRST, Unit
@@ -58,20 +57,20 @@ def of_kept(kept: raw.Kept) -> Span:
     return Span(topic, int(partition), kept.log, kept.start, kept.until)
 
 
-def newest(state: FlowLayout, generation: int) -> list[Span]:
+def newest(state: FlowHome, generation: int) -> list[Span]:
     """Return what the newest slice pins of every partition; none before the first slice."""
     number = intake.newest(state, generation)
     return _at(state, generation, number) if number else []
 
 
-def first(state: FlowLayout, generation: int) -> list[Span]:
+def first(state: FlowHome, generation: int) -> list[Span]:
     """Return what the first slice of a generation pins of every partition: where the generation
     began.
     """
     return _at(state, generation, FIRST) if intake.newest(state, generation) else []
 
 
-def reaching(layout: FlowLayout, generation: int, name: str) -> list[str]:
+def reaching(layout: FlowHome, generation: int, name: str) -> list[str]:
     """Return the pinned ranges that `topic/partition:start-until` reaches into; the name itself of
     anything else.
     """
@@ -129,9 +128,9 @@ def rows(
     return found
 
 
-def _at(state: FlowLayout, generation: int, number: int) -> list[Span]:
+def _at(state: FlowHome, generation: int, number: int) -> list[Span]:
     sql = f"select positions from t where slice = {int(number)} and positions is not null"
-    (row,) = log_of(state, state.intake_of(generation)).rows(sql)
+    (row,) = state.tables.intake(generation).rows(sql)
     return _spans(row["positions"])
 
 

@@ -12,7 +12,7 @@ from draindown.base.errors import DraindownError, TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.base.secrets import names_in, redacted, resolved
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import backlog, bounds, positions, retention
@@ -56,7 +56,7 @@ class Kafka:
     named = None
     following = None
 
-    def __init__(self, source: KafkaSource, layout: FlowLayout, root: Path, run_id: str) -> None:  # noqa: ARG002
+    def __init__(self, source: KafkaSource, layout: FlowHome, root: Path, run_id: str) -> None:  # noqa: ARG002
         self._source, self._layout, self._run_id = source, layout, run_id
         self._client: Client | None = None
         self._seen: Seen | None = None
@@ -93,7 +93,7 @@ class Kafka:
                 return error.found, error.next[0]
         return None
 
-    def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
+    def look(self, state: FlowHome, generation: int, first: int, now: datetime) -> Look:
         """Compare what the brokers hold with the intake. Raises as `Client.look`, TerminalError
         `topic-unknown`.
         """
@@ -157,7 +157,7 @@ class Kafka:
             before=intake.newest(self._layout, generation),
         )
 
-    def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:  # noqa: ARG002
+    def refuse_lost(self, state: FlowHome, generation: int, first: int) -> None:  # noqa: ARG002
         """Refuse to continue if offsets that were never read are gone, or the topic is another one.
 
         Raises TerminalError `offsets-lost`, `log-truncated`, `topic-recreated`, `topic-gone`,
@@ -242,12 +242,12 @@ class Kafka:
             self._seen = bounds.within(self.client.look(), self._layout)
         return self._seen
 
-    def _unread(self, state: FlowLayout, generation: int) -> Unread:
+    def _unread(self, state: FlowHome, generation: int) -> Unread:
         found = self._compared_with(state, generation)
         refuse_unknown(self._source, {one.topic for one in self._look().partitions}, found.losses)
         return found
 
-    def _compared_with(self, state: FlowLayout, generation: int) -> Unread:
+    def _compared_with(self, state: FlowHome, generation: int) -> Unread:
         seen, every = self._look(), positions.newest(state, generation)
         pinned = [span for span in every if self._source.matches(span.topic)]
         starts = {} if every else self._starts(state, generation, seen)
@@ -261,7 +261,7 @@ class Kafka:
         return Unread((*found.spans, *asleep), found.losses)
 
     def _starts(
-        self, state: FlowLayout, generation: int, seen: Seen
+        self, state: FlowHome, generation: int, seen: Seen
     ) -> Mapping[tuple[str, int], int]:
         """Return where partitions begin that the generation has not read.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from draindown.base.errors import TerminalError
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.spec.table_source import TableSource
 
 CHANGED = (
@@ -13,7 +13,7 @@ CHANGED = (
 
 
 def derivation_changed(
-    layout: FlowLayout, source: TableSource, tried: str, found: str = CHANGED
+    layout: FlowHome, source: TableSource, tried: str, found: str = CHANGED
 ) -> TerminalError:
     """Return the error for a flow whose table was computed by another derivation than it has now.
     `tried`: a verb.

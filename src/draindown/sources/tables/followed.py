@@ -13,7 +13,7 @@ from typing import Any
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources.slices import Unit
 from draindown.sources.tables import registered
 from draindown.sources.tables.registered import Reader
@@ -52,7 +52,7 @@ class Piece:
 class Followed:
     """A source table of a flow, looked at once."""
 
-    def __init__(self, table: SourceTable, layout: FlowLayout) -> None:
+    def __init__(self, table: SourceTable, layout: FlowHome) -> None:
         self._table, self._layout = table, layout
         self.name, self.table, self.flow = (
             str(table),

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, begins, literal, log_of
+from draindown.lake.home import FlowHome
+from draindown.lake.table_log import TableLog, begins, literal
 from draindown.lake.table_log import rows as as_dicts
 
 Action = Literal["applied", "discarded"]
@@ -68,25 +68,25 @@ class Place:
     has read.
     """
 
-    layout: FlowLayout
+    layout: FlowHome
     generation: int
     first: int
 
 
-def newest(layout: FlowLayout) -> int:
+def newest(layout: FlowHome) -> int:
     """Return the number of the newest decision that applied rows; 0 without any."""
-    log = log_of(layout, layout.late_decisions)
+    log = layout.tables.late_decisions
     found = (
         log.rows("select max(number) as n from t where action = 'applied'") if log.exists else []
     )
     return int(found[0]["n"] or 0) if found else 0
 
 
-def applied(layout: FlowLayout, until: int) -> pa.Table:
+def applied(layout: FlowHome, until: int) -> pa.Table:
     """Return table, unit, position and arrival of the rows that the decisions up to number `until`
     applied.
     """
-    log = log_of(layout, layout.late_decisions)
+    log = layout.tables.late_decisions
     names = ("source_table", "unit", "position", "arrived_at")
     if not until or not log.exists:
         return pa.schema([_CHOSEN.field(name) for name in names]).empty_table()
@@ -121,14 +121,14 @@ def decide(
     its number.
     """
     layout = place.layout
-    log = log_of(layout, layout.late_decisions)
+    log = layout.tables.late_decisions
     number = 1 + (
         int(log.rows("select coalesce(max(number), 0) as n from t")[0]["n"]) if log.exists else 0
     )
     for field, value in zip(_DECISION, (number, action, at, by, note), strict=True):
         rows = rows.append_column(field, pa.repeat(pa.scalar(value, field.type), rows.num_rows))
     if rows.num_rows:
-        delta.append(layout.late_decisions, rows)
+        delta.append(layout.tables.late_decisions.path, rows)
     return number
 
 
@@ -162,7 +162,7 @@ def _query(place: Place, what: str, where: Sequence[str], rest: str = "") -> pa.
     was ever found.
     """
     layout = place.layout
-    late, decisions = log_of(layout, layout.late), log_of(layout, layout.late_decisions)
+    late, decisions = layout.tables.late, layout.tables.late_decisions
     if not late.exists:
         return pa.table({})
     seen, filled = _SEEN.format(generation=place.generation, first=place.first), _filled(place)
@@ -183,7 +183,7 @@ def _filled(place: Place) -> int | None:
     """Return the first slice of the newest fill that was read as a whole: it looked at all rows
     anew. None without.
     """
-    log = log_of(place.layout, place.layout.intake_of(place.generation))
+    log = place.layout.tables.intake(place.generation)
     sql = f"select max(slice - bucket) as n from t where fill and bucket + 1 = buckets and slice < {int(place.first)}"
     found = log.rows(sql)
     return found[0]["n"] if found else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
 from draindown.sources.port import Forecast, Taken
@@ -40,7 +40,7 @@ class TablesPinning:
     """Pins slices that are known."""
 
     def __init__(
-        self, layout: FlowLayout, generation: int, slices: list[Rows], now: datetime
+        self, layout: FlowHome, generation: int, slices: list[Rows], now: datetime
     ) -> None:
         self._layout, self._generation, self._now, self._left = layout, generation, now, slices
         self.taken = Taken()

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from draindown.base.errors import TerminalError
 from draindown.lake.delta import BOUNDED
+from draindown.lake.home import FlowHome
 from draindown.lake.intervals import interval_seconds
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.table_log import TableLog
 from draindown.runs.request import Request
 from draindown.sources.tables import registered
 from draindown.sources.tables.upstream import FEED
@@ -77,11 +77,11 @@ def refuse_declared(request: Request, pipeline: str, flow: str) -> None:
         )
 
 
-def lacking(request: Request, state: FlowLayout) -> str:
+def lacking(request: Request, state: FlowHome) -> str:
     """Return in words what the table lacks for its readers; empty if it lacks nothing, or does not
     exist yet.
     """
-    names, log = readers(request), log_of(state, state.table)
+    names, log = readers(request), state.tables.target
     lacks = [_TOLD[name] for name in owed(request, log)] if names and log.exists else []
     return (
         f"the table lacks {' and '.join(lacks)} for {', '.join(map(str, names))}" if lacks else ""

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from draindown.lake import documents
 from draindown.lake.commits import Commit
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.store import store_of
-from draindown.lake.table_log import log_of
 from draindown.sources.tables.upstream import changes_rows
 
 BEHIND = timedelta(days=30)
@@ -71,7 +70,7 @@ class Waiting:
         return timedelta(0) if self.since is None else now - self.since
 
 
-def readers(source: FlowLayout) -> list[Reader]:
+def readers(source: FlowHome) -> list[Reader]:
     """Return the registered readers of the table that a flow writes. Raises TerminalError
     `state-damaged`.
     """
@@ -79,18 +78,18 @@ def readers(source: FlowLayout) -> list[Reader]:
     return [reader for reader in found if not reader.staged or _is_rebuilding(source, reader)]
 
 
-def _is_rebuilding(source: FlowLayout, reader: Reader) -> bool:
+def _is_rebuilding(source: FlowHome, reader: Reader) -> bool:
     """Return whether a rebuild of the reader is in progress. The document of one that ended or was
     aborted is void.
     """
     return Path(replace(source.live, pipeline=reader.pipeline, flow=reader.flow).rebuild).exists()
 
 
-def waiting(source: FlowLayout) -> list[Waiting]:
+def waiting(source: FlowHome) -> list[Waiting]:
     """Return what each registered reader of the table needs. Readers of an earlier table of its
     name need nothing.
     """
-    log = log_of(source, source.table)
+    log = source.tables.target
     found = readers(source) if log.exists else []
     known = [reader.version for reader in found if reader.table_id == log.id]
     commits = log.commits_since(min(known)) if known and min(known) < log.version else []
@@ -103,7 +102,7 @@ def _since(reader: Reader, commits: list[Commit]) -> datetime | None:
     return None if oldest is None else datetime.fromtimestamp(oldest / 1000, UTC)
 
 
-def register(source: FlowLayout, reader: Reader) -> None:
+def register(source: FlowHome, reader: Reader) -> None:
     """Write down what a reader is about to pin. What it needed of the same table before stays
     needed.
     """
@@ -115,7 +114,7 @@ def register(source: FlowLayout, reader: Reader) -> None:
         _write(source, reader)
 
 
-def advance(source: FlowLayout, reader: Reader) -> None:
+def advance(source: FlowHome, reader: Reader) -> None:
     """Write down what a reader needs once it has read. No-op if it says the same already, or never
     registered.
     """
@@ -124,22 +123,22 @@ def advance(source: FlowLayout, reader: Reader) -> None:
         _write(source, reader)
 
 
-def forget(source: FlowLayout, pipeline: str, flow: str) -> None:
+def forget(source: FlowHome, pipeline: str, flow: str) -> None:
     """Delete the documents of a reader. No-op if there are none."""
     for staged in (0, 1):
         documents.delete(_path(source, Reader(pipeline, flow, "", 0, staged=staged)))
 
 
-def _entries(source: FlowLayout) -> Iterator[str]:
+def _entries(source: FlowHome) -> Iterator[str]:
     prefix = f"{source.readers}/"
     return (entry.key for entry in store_of(prefix).list(prefix) if entry.key.endswith(".json"))
 
 
-def _path(source: FlowLayout, reader: Reader) -> str:
+def _path(source: FlowHome, reader: Reader) -> str:
     return f"{source.readers}/{reader.pipeline}.{reader.flow}{'.rebuild' if reader.staged else ''}.json"
 
 
-def _write(source: FlowLayout, reader: Reader) -> None:
+def _write(source: FlowHome, reader: Reader) -> None:
     documents.write_json(_path(source, reader), asdict(reader))
 
 

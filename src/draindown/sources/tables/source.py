@@ -13,8 +13,8 @@ from typing import Any
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
-from draindown.lake.layout import FlowLayout, table_of_unit, table_unit
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.home import FlowHome, table_of_unit, table_unit
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.sources import intake
 from draindown.sources.port import Forecast, Look, Progress
@@ -41,7 +41,7 @@ class Tables:
     named = None
     perishable = None
 
-    def __init__(self, source: TableSource, layout: FlowLayout, root: Path, run_id: str) -> None:  # noqa: ARG002
+    def __init__(self, source: TableSource, layout: FlowHome, root: Path, run_id: str) -> None:  # noqa: ARG002
         self._source, self._layout = source, layout
 
     @property
@@ -58,7 +58,7 @@ class Tables:
         """Return nothing: a table that does not exist yet is waited for."""
         return None
 
-    def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
+    def look(self, state: FlowHome, generation: int, first: int, now: datetime) -> Look:
         """Compare the published versions with the newest slice. Raises like `refuse_lost`."""
         is_void = self.is_void(state, generation)
         newest = None if is_void else _newest(state, generation)
@@ -139,7 +139,7 @@ class Tables:
     ) -> None:
         """Not called: a derived batch reads changes, and holds them against its own account."""
 
-    def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:  # noqa: ARG002
+    def refuse_lost(self, state: FlowHome, generation: int, first: int) -> None:  # noqa: ARG002
         """Refuse to continue on another table, or for another derivation.
 
         Raises TerminalError `source-replaced`, `derivation-changed`.
@@ -148,7 +148,7 @@ class Tables:
         if newest is not None:
             self._followed(newest)
 
-    def is_void(self, state: FlowLayout, generation: int) -> bool:
+    def is_void(self, state: FlowHome, generation: int) -> bool:
         """Return whether all slices were pinned for another derivation, such as one that Spark
         refused.
 
@@ -158,7 +158,7 @@ class Tables:
         newest = _newest(state, generation)
         if newest is None or self._as_pinned(newest.units) is None:
             return False
-        return log_of(state, state.table).last(app_id(state, generation, "rows")) is None
+        return state.tables.target.last(app_id(state, generation, "rows")) is None
 
     def _followed(self, newest: Slice) -> list[tuple[Followed, Unit]]:
         """Return each table with its unit of the newest slice. Raises like `refuse_lost`."""
@@ -333,16 +333,16 @@ class Tables:
         return f"draindown reset {self._layout.pipeline} --flow {self._layout.flow}"
 
 
-def _decisions_gone(layout: FlowLayout, source: str, decided: tuple[int, int]) -> TerminalError:
+def _decisions_gone(layout: FlowHome, source: str, decided: tuple[int, int]) -> TerminalError:
     reset = f"draindown reset {layout.pipeline} --flow {layout.flow}"
     return TerminalError(
         "source-replaced",
         tried=f"follow {source} for flow {layout.flow} of pipeline {layout.pipeline}",
-        found=f"{layout.late_decisions}: late rows were counted by decisions up to number {decided[0]}, and it ends at "
-        f"number {decided[1]}",
+        found=f"{layout.tables.late_decisions.path}: "
+        f"late rows were counted by decisions up to number {decided[0]}, and it ends at number {decided[1]}",
         changed="nothing",
         next=[
-            f"restore {layout.late_decisions} from a copy, as a whole",
+            f"restore {layout.tables.late_decisions.path} from a copy, as a whole",
             f"{reset}   # compares the whole table with its source; rows whose decisions are gone are late again",
         ],
     )
@@ -377,7 +377,7 @@ def by_table(source: TableSource, units: Iterable[Unit]) -> list[Unit | None]:
     return [found.get(one.table) for one in source.read]
 
 
-def part_way(layout: FlowLayout, generation: int, number: int) -> tuple[int, int] | None:
+def part_way(layout: FlowHome, generation: int, number: int) -> tuple[int, int] | None:
     """Return how many buckets of a range are done, and of how many, once slice `number` is done;
     None if all are.
 
@@ -392,7 +392,7 @@ def part_way(layout: FlowLayout, generation: int, number: int) -> tuple[int, int
     return (done, of) if done < of else None
 
 
-def _newest(layout: FlowLayout, generation: int) -> Slice | None:
+def _newest(layout: FlowHome, generation: int) -> Slice | None:
     """Return the newest slice; None before the first."""
     number = intake.newest(layout, generation)
     return next(intake.slices(layout, generation, number), None) if number else None

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from draindown.gate import published
 from draindown.lake.commits import Commit
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import swap_of
 
@@ -75,11 +75,11 @@ def changes_rows(commit: Commit) -> bool:
 class Upstream:
     """One look at a source table. Its log and its published version are read once."""
 
-    def __init__(self, reader: FlowLayout, table: str, pipeline: str, flow: str) -> None:
+    def __init__(self, reader: FlowHome, table: str, pipeline: str, flow: str) -> None:
         self.layout = replace(
             reader.live, pipeline=pipeline, flow=flow, table_name=table, own_intakes=False
         )
-        self.path = self.layout.table
+        self.path = self.layout.tables.target.path
 
     @cached_property
     def _newest_pointer(self) -> published.Published | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from draindown.base.findings import Finding
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.ledger import target_log
 from draindown.ledger.rows import BatchRow
 from draindown.spark.targets.delta_target import Held
@@ -33,7 +33,7 @@ class Skipping:
         told_by: the file-skipping predicates of that batch.
     """
 
-    layout: FlowLayout
+    layout: FlowHome
     flow: FlowSpec
     tuning: Tuning
     batch: int | None = None
@@ -76,7 +76,7 @@ class Skipping:
     def _changed(self, row: BatchRow) -> int:
         if not row.inserted + row.updated + row.deleted:
             return 0
-        return sum(map(target_log.last_commit(self.layout.table).metric, _TOUCHED))
+        return sum(map(target_log.last_commit(self.layout.tables.target.path).metric, _TOUCHED))
 
     def _advice(self) -> str:
         goal = self.flow.target

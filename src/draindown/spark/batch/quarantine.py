@@ -111,8 +111,8 @@ def keep(
         F.lit(datetime.now().astimezone()).alias("refused_at"),
         _beside(rows).alias("envelope"),
     )
-    delta.make_private(writer.layout.quarantine)
-    write_batch(writer, kept, writer.layout.quarantine, "quarantine", number=number)
+    delta.make_private(writer.layout.tables.quarantine.path)
+    write_batch(writer, kept, writer.layout.tables.quarantine.path, "quarantine", number=number)
 
 
 def _beside(rows: DataFrame) -> Column:

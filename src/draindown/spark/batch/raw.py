@@ -26,7 +26,7 @@ def keep_raw(batch: Batch, frame: DataFrame) -> None:
         kept = rows(frame, fresh, datetime.now(UTC).date()).withColumns(
             own | {"kind": F.lit(writer.kind)}
         )
-        write_batch(writer, kept, writer.layout.raw, "raw")
+        write_batch(writer, kept, writer.layout.tables.raw.path, "raw")
 
 
 def keeps_raw(batch: Batch) -> bool:

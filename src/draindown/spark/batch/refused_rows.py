@@ -33,9 +33,14 @@ def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow
         )
         if fresh is not None:
             verify_written(
-                row, batch.writer.layout.quarantine, fresh, "quarantined for the first time"
+                row,
+                batch.writer.layout.tables.quarantine.path,
+                fresh,
+                "quarantined for the first time",
             )
-    elif row.quarantined or batch.writer.holds(batch.writer.layout.quarantine, "quarantine"):
+    elif row.quarantined or batch.writer.holds(
+        batch.writer.layout.tables.quarantine.path, "quarantine"
+    ):
         blocks = batch.origins(counted)
         quarantine_writer.quarantine(
             batch.writer,
@@ -45,7 +50,9 @@ def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow
             batch.first_seen,
             number=row.quarantined,
         )
-        verify_written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
+        verify_written(
+            row, batch.writer.layout.tables.quarantine.path, row.quarantined, "quarantined"
+        )
 
 
 def _refused(frame: DataFrame) -> DataFrame:

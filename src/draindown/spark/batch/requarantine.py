@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 
 from draindown.flow import quarantine as decided
 from draindown.flow.release_intent import Pending, note
-from draindown.lake.table_log import log_of
 from draindown.sources.slices import Unit
 from draindown.spark.batch import quarantine as quarantine_writer
 from draindown.spark.frames import NUMBER, TEXT, relation
@@ -53,7 +52,7 @@ def quarantine(
     fresh = ids.count() - (
         0 if held is None else ids.join(held, "quarantine_id", "left_semi").count()
     )
-    if not fresh and not writer.holds(writer.layout.quarantine, "quarantine"):
+    if not fresh and not writer.holds(writer.layout.tables.quarantine.path, "quarantine"):
         return None
     quarantine_writer.quarantine(writer, bad, blocks, run_id, first_seen, besides=held)
     return fresh
@@ -63,7 +62,7 @@ def _held(writer: Writer, bad: DataFrame, units: Sequence[Unit]) -> DataFrame | 
     """Return the quarantine ids of rows of `units` that other batches refused. None if there is no
     quarantine table.
     """
-    if not log_of(writer.layout, writer.layout.quarantine).exists:
+    if not writer.layout.tables.quarantine.exists:
         return None
     mine = (
         (F.col("generation") == writer.generation)
@@ -83,7 +82,7 @@ def _held(writer: Writer, bad: DataFrame, units: Sequence[Unit]) -> DataFrame | 
         & (F.col("origin.position") < F.col("_end"))
         & (F.col("quarantine_id") == quarantine_writer.id_of("origin", F.col("_log")))
     )
-    rows = bad.sparkSession.read.format("delta").load(writer.layout.quarantine)
+    rows = bad.sparkSession.read.format("delta").load(writer.layout.tables.quarantine.path)
     return (
         rows.where(~mine)
         .join(F.broadcast(read), among, "left_semi")

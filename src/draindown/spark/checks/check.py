@@ -69,7 +69,7 @@ def check(request: Request, spark: SparkSession) -> StepReport:
         request.layout, since, state.version, generation
     )  # a drain beside may not have closed its batch
     rows = (
-        unpublished_rows(spark, request.layout.table, state)
+        unpublished_rows(spark, request.layout.tables.target.path, state)
         if state.pending and state.changed
         else None
     )
@@ -99,7 +99,9 @@ def _part_way(request: Request, state: Unpublished) -> Finding | None:
         return None
     layout, generation = request.layout, generations.generation(request.layout)
     # by the transactions of the version that is judged: a drain may do further buckets meanwhile
-    newest = TableLog(layout.table, state.version).last(app_id(layout, generation, "rows"))
+    newest = TableLog(layout.tables.target.path, state.version).last(
+        app_id(layout, generation, "rows")
+    )
     part = part_way(layout, generation, unread_after(newest) - 1)
     if part is None and newest is not None:
         return None

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from draindown.base.errors import DraindownError, TerminalError, first_line
 from draindown.base.formatting import count, shortened
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.spark.contract.parsing import parse
 from draindown.spark.contract.records import records_of
 from draindown.spark.sources.port import Input
@@ -28,7 +28,7 @@ _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @contextmanager
-def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input) -> Iterator[None]:
+def named(spark: SparkSession, flow: FlowSpec, layout: FlowHome, read: Input) -> Iterator[None]:
     """Replace an error of the block by TerminalError `file-unreadable` if some units of the input
     can't be read.
     """
@@ -57,7 +57,7 @@ def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input) 
         ) from error
 
 
-def _among(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input) -> dict[str, str]:
+def _among(spark: SparkSession, flow: FlowSpec, layout: FlowHome, read: Input) -> dict[str, str]:
     """Return the units that fail when read alone, with Spark's error; none if Spark fails without
     any unit too.
 

@@ -13,7 +13,7 @@ from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.base.progress import StepHook
 from draindown.flow import generations
-from draindown.lake.layout import FlowLayout, table_of_unit
+from draindown.lake.home import FlowHome, table_of_unit
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
@@ -134,10 +134,10 @@ def bucket_of(own: Mapping[str, Any], keys: Sequence[str]) -> Bucket:
     return Bucket(number, division.parts[at], within)
 
 
-def _versions(layout: FlowLayout, unit: Unit, at: int) -> Versions:
+def _versions(layout: FlowHome, unit: Unit, at: int) -> Versions:
     own = unit.row
     return Versions(
-        path=layout.other_table(table_of_unit(unit.name)),
+        path=layout.tables.other(table_of_unit(unit.name)).path,
         unit=unit.name,
         start=None if own["fill"] else unit.start,
         until=unit.until,

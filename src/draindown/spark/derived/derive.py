@@ -130,7 +130,7 @@ class Derivation:
         work, layout = self.work, self.work.batch.writer.layout
         inputs = SideWrite("inputs", lambda: ledger_inputs.record(layout, work.row, work.read))
         # an earlier attempt may have kept some that are late no more, since the flow was edited
-        some = work.late or work.batch.writer.holds(layout.late, "late")
+        some = work.late or work.batch.writer.holds(layout.tables.late.path, "late")
         return [inputs, SideWrite("late", lambda: _keep_late(work))] if some else [inputs]
 
     @contextmanager

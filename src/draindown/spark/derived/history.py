@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from draindown.base.errors import DraindownError, TerminalError
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 
 _GONE = (
     "FILE_NOT_EXIST",
@@ -25,7 +25,7 @@ newest version.
 
 
 @contextmanager
-def kept(layout: FlowLayout, read: Mapping[str, int]) -> Iterator[None]:
+def kept(layout: FlowHome, read: Mapping[str, int]) -> Iterator[None]:
     """Replace an error of the block by TerminalError `history-gone` if Spark misses a file of the
     source table.
 
@@ -55,7 +55,7 @@ def kept(layout: FlowLayout, read: Mapping[str, int]) -> Iterator[None]:
         raise _unread(code, layout, _named(read, str(error)), found) from error
 
 
-def dropped(layout: FlowLayout, path: str, until: int, columns: Sequence[str]) -> TerminalError:
+def dropped(layout: FlowHome, path: str, until: int, columns: Sequence[str]) -> TerminalError:
     """Return the error for columns that a source table has no more, as after a rebuild that left
     them out.
     """
@@ -63,7 +63,7 @@ def dropped(layout: FlowLayout, path: str, until: int, columns: Sequence[str]) -
     return _unread("source-replaced", layout, f"{path} up to version {until}", found)
 
 
-def _unread(code: str, layout: FlowLayout, read: str, found: str) -> TerminalError:
+def _unread(code: str, layout: FlowHome, read: str, found: str) -> TerminalError:
     return TerminalError(
         code,
         tried=f"read what changed in {read}, for flow {layout.flow}",

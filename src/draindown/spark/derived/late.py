@@ -11,7 +11,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.sources.tables.late import CAME, WENT
 from draindown.spark.contract.json_rows import TIMES
 from draindown.spark.derived.images import SIGN
@@ -39,7 +39,7 @@ class Sieve:
     """
 
     spark: SparkSession
-    layout: FlowLayout
+    layout: FlowHome
     flow: DerivedFlow
     table: str
     decided: tuple[int, int] = (0, 0)
@@ -130,7 +130,7 @@ class Sieve:
         """Return the rows that decisions after number `after` up to `until` were the first to
         apply, by their place.
         """
-        decisions = self.spark.read.format("delta").load(self.layout.late_decisions)
+        decisions = self.spark.read.format("delta").load(self.layout.tables.late_decisions.path)
         own = decisions.where(
             (F.col("action") == "applied") & (F.col("source_table") == self.table)
         )
@@ -143,7 +143,7 @@ class Sieve:
 
 def sieves(
     spark: SparkSession,
-    layout: FlowLayout,
+    layout: FlowHome,
     flow: DerivedFlow,
     decided: tuple[int, int],
     relations: Sequence[Relation],
@@ -216,10 +216,10 @@ def keep(writer: TableWriter, late: Sequence[Late], kind: Kind, number: int, run
         F.lit(writer.kind).alias("kind"),
         F.lit(run_id).alias("run_id"),
     )
-    write_batch(writer, rows, writer.layout.late, "late")
+    write_batch(writer, rows, writer.layout.tables.late.path, "late")
 
 
 def keep_none(writer: TableWriter, spark: SparkSession) -> None:
     """Remove the late rows that an earlier attempt of the batch wrote. Idempotent."""
-    held = spark.read.format("delta").load(writer.layout.late)
-    write_batch(writer, held.where(F.lit(False)), writer.layout.late, "late")
+    held = spark.read.format("delta").load(writer.layout.tables.late.path)
+    write_batch(writer, held.where(F.lit(False)), writer.layout.tables.late.path, "late")

@@ -192,7 +192,10 @@ class Snapshots:
     ) -> bool:
         """Replace the states of the keys, and return whether any differed."""
         by, fresh = self.spec.by, fresh.withColumn(GENERATION, F.lit(writer.generation))
-        path, stamped = writer.layout.snapshots, fresh.withColumn(CHANGED_AT, F.lit(changed_at))
+        path, stamped = (
+            writer.layout.tables.snapshots.path,
+            fresh.withColumn(CHANGED_AT, F.lit(changed_at)),
+        )
         delta_target.make_beside(spark, path, stamped.schema)
         is_other = _types(spark.read.format("delta").load(path).schema) != _types(stamped.schema)
         if is_other or lack_newest(writer):
@@ -235,7 +238,7 @@ class Snapshots:
 
     def _held(self, spark: SparkSession, writer: TableWriter, pruning: Pruning) -> Held | None:
         return delta_target.held_rows(
-            spark, TableLog(writer.layout.snapshots), pruning, narrow=True, beside=True
+            spark, writer.layout.tables.snapshots, pruning, narrow=True, beside=True
         )
 
 
@@ -250,7 +253,7 @@ def lack_newest(writer: TableWriter) -> bool:
     if newest is None or newest.generation != writer.generation:
         return False
     kinds = [newest.kind] if newest.kind != "replay" else [kind for kind, _ in replay.begun(layout)]
-    table, states = TableLog(layout.table), TableLog(layout.snapshots)
+    table, states = layout.tables.target, layout.tables.snapshots
 
     def last(log: TableLog, purpose: str, kind: str) -> int:
         found = log.last(app_id(layout, writer.generation, purpose, kind))
@@ -269,7 +272,7 @@ def _leave(spark: SparkSession, writer: TableWriter) -> None:
     """Commit the batch's transaction without states. No-op if it is there, or if there is no
     table.
     """
-    path = writer.layout.snapshots
+    path = writer.layout.tables.snapshots.path
     if TableLog(path).exists and not writer.holds(path, _PURPOSE):
         nothing = spark.read.format("delta").load(path).where(F.lit(False))
         with configured(spark, writer.settings(_PURPOSE)), restricted.named(writer.layout, path):

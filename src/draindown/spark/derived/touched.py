@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import history, images, notes, recompute, valid_at
@@ -106,7 +106,7 @@ def _near(bucket: Bucket, relation: Relation, source: DataFrame) -> DataFrame:
     return rows.withColumns({NET: F.lit(1), IMAGES: F.lit(1).cast("bigint")})
 
 
-def _changed(layout: FlowLayout, sieve: Sieve, table: Versions, rows: DataFrame) -> DataFrame:
+def _changed(layout: FlowHome, sieve: Sieve, table: Versions, rows: DataFrame) -> DataFrame:
     """Return the images of a table's changes; of a fill, all rows. A slice may have no versions of
     a table.
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.base.clock import now
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
 from draindown.proof.digest import digest
@@ -47,7 +47,7 @@ _WHAT: dict[str, What] = {
 
 def prove(
     spark: SparkSession,
-    layout: FlowLayout,
+    layout: FlowHome,
     flow: DerivedFlow,
     sources: Sequence[TableLog],
     table: TableLog,

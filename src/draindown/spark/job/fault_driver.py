@@ -43,7 +43,7 @@ from pyspark.sql import SparkSession
 from draindown.base.exits import Exit
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import generation
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
 from draindown.spark.job import steps
@@ -75,7 +75,7 @@ class PlannedFault:
     def reached(self, step: str) -> None:
         """What a drain tells after each step."""
         if self._step == "data" and step == _BEFORE_DATA and self._is_now():
-            self._watch(new_file(Path(self._layout.table)))
+            self._watch(new_file(Path(self._layout.tables.target.path)))
         if step == self._step and (step == "intake" or self._is_now()):
             self.fire()
 
@@ -104,9 +104,9 @@ class PlannedFault:
         planned = Checkpoint(self._layout.checkpoint(generation(self._layout))).last_offset
         return planned is not None and planned.batch == self._batch
 
-    def _there(self, layout: FlowLayout) -> Callable[[], bool] | None:
+    def _there(self, layout: FlowHome) -> Callable[[], bool] | None:
         if self._step == "commit":
-            log, name = Path(layout.table, "_delta_log"), f"{self._version:020}.json"
+            log, name = Path(layout.tables.target.path, "_delta_log"), f"{self._version:020}.json"
             return lambda: any(name in found for found in _names(log))
         if self._step == "committed":
             commits = Path(layout.checkpoint(generation(layout)), "commits")

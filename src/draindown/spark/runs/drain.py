@@ -20,8 +20,7 @@ from draindown.base.errors import TransientError
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import drain_part, generations, resume, schema_drift, sink_columns
 from draindown.flow.checkpoint import Checkpoint
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.ledger.rows import BatchRow
 from draindown.planning import moved, plan
 from draindown.planning.expiry import refuse_expiring
@@ -62,7 +61,7 @@ class _Stopped(Exception):
 class _Drain:
     """One drain in progress: the inputs of each batch, and the results of the batches so far."""
 
-    layout: FlowLayout
+    layout: FlowHome
     source: Source
     batches: Batches
     generation: int
@@ -282,7 +281,7 @@ def _stream(spark: SparkSession, request: Request, state: _Drain) -> str | None:
         spark.readStream.format("delta")
         .option("startingVersion", FIRST)
         .option("maxFilesPerTrigger", 1)
-        .load(layout.intake_of(state.generation))
+        .load(layout.tables.intake(state.generation).path)
         .writeStream.queryName(f"{layout.pipeline}.{layout.flow}")
         .foreachBatch(state)
         .option("checkpointLocation", layout.checkpoint(state.generation))
@@ -324,17 +323,17 @@ def _least(*values: float | int | None) -> float | None:
     return min((value for value in values if value is not None), default=None)
 
 
-def _switch_on_feed(request: Request, spark: SparkSession, layout: FlowLayout) -> None:
+def _switch_on_feed(request: Request, spark: SparkSession, layout: FlowHome) -> None:
     """Give the table of the request's flow what its readers need, in one commit. No-op if it has
     it, or has no readers.
 
     Changes of earlier commits can't be read: a reader begins with a fill at a version that was
     published later. A staged rebuild is left alone: its table is read by nobody.
     """
-    log = TableLog(layout.table)
+    log = layout.tables.target
     if layout.staged or not readers.readers(request) or not log.exists:
         return
-    set_properties(spark, layout.table, readers.owed(request, log))
+    set_properties(spark, layout.tables.target.path, readers.owed(request, log))
 
 
 def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:

@@ -83,7 +83,7 @@ class FillRows:
         return [HashedRows(found.where(F.col(FATE) == fate), keys) for fate in ("delete", "upsert")]
 
     def _version(self, version: int) -> DataFrame:
-        path = self.request.layout.table
+        path = self.request.layout.tables.target.path
         return self.keyed(self.spark.read.format("delta").option("versionAsOf", version).load(path))
 
     def _matching(self, rows: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from draindown.base.progress import StepHook, ignore_step
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lease.lease import Lease
 from draindown.recovery import opening
 from draindown.recovery.opening import Needs, OpenFlow
@@ -36,10 +36,10 @@ class _Driver:
         lease.hand_to_jvm(self.spark._jvm)
 
     def restore_properties(
-        self, layout: FlowLayout, flow: FlowSpec | DerivedFlow, source: str
+        self, layout: FlowHome, flow: FlowSpec | DerivedFlow, source: str
     ) -> None:
         """Set what the swap sets once its rows are there."""
-        swap.take_properties(self.spark, layout.table, source, flow)
+        swap.take_properties(self.spark, layout.tables.target.path, source, flow)
 
 
 def open_flow(

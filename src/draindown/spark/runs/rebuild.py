@@ -12,8 +12,7 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import altered, generations, resume, sink_state
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
+from draindown.lake.home import FlowHome
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.recovery import swap
 from draindown.recovery.opening import Needs
@@ -100,7 +99,7 @@ def _staged(request: Request, begun: Rebuild) -> Request:
     return request.model_copy(update={"staged": begun.generation, "spec": spec} | bounds)
 
 
-def _resumed(live: FlowLayout, begun: Rebuild, staged: Request) -> int:
+def _resumed(live: FlowHome, begun: Rebuild, staged: Request) -> int:
     try:
         return resume.resume(staged.layout)
     except TerminalError as error:
@@ -112,7 +111,7 @@ def _resumed(live: FlowLayout, begun: Rebuild, staged: Request) -> int:
 def _swap(staged: Request, spark: SparkSession, reached: StepHook) -> None:
     said, layout = swap.swap(staged), staged.layout
     reached("staged")
-    table = TableLog(layout.live.table)
+    table = layout.live.tables.target
     if (
         staged.declared.also_to and table.exists
     ):  # they are compared with the version from before, by the log

@@ -27,7 +27,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import discards, drain_part, generations, quarantine, schema_drift
 from draindown.flow.release_intent import Pending, note, release_applied
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
 from draindown.recovery.opening import Needs, OpenFlow
@@ -199,7 +199,7 @@ def _batch(
     request: Request, generation: int, rows: Sequence[Mapping[str, Any]], started: datetime
 ) -> Batch:
     writer = Writer(request.layout, request.flow_spec, generation, 0, kind="quarantine")
-    last = log_of(request.layout, request.layout.table).last(writer.app("rows"))
+    last = request.layout.tables.target.last(writer.app("rows"))
     writer = Writer(
         request.layout,
         request.flow_spec,
@@ -235,7 +235,7 @@ def _restored(
 
     Raises TerminalError `rows-not-restorable` if the table is absent or its columns changed.
     """
-    path = request.layout.table
+    path = request.layout.tables.target.path
     if not TableLog(path).exists:
         raise _not_restorable(request, len(rows), f"there is no table at {path}")
     schema = spark.read.format("delta").load(path).schema

@@ -26,7 +26,6 @@ from draindown.flow import drain_part, withdrawals
 from draindown.gate import published, waivers
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import Unpublished
-from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
 from draindown.ledger.target_log import verify_written
@@ -169,7 +168,7 @@ def _judged(
     )  # imported late: importing GX takes seconds, and refusals don't need it
 
     keys = request.flow_spec.target.row_keys
-    changed = unpublished_rows(spark, request.layout.table, state).changed
+    changed = unpublished_rows(spark, request.layout.tables.target.path, state).changed
     # a hash, because PySpark would change keys on the way to Python: it converts timestamps to the
     # local time zone
     changed = changed.withColumn(_MARK, F.sha2(json_rows.encode(keys), 256))
@@ -250,7 +249,7 @@ def _take_out(
         quarantine_writer.keep(
             writer, _as_kept(request, writer, plan, change.kept), request.run_id, started
         )
-        verify_written(change.row, layout.quarantine, change.row.records, "withdrawn")
+        verify_written(change.row, layout.tables.quarantine.path, change.row.records, "withdrawn")
         reached("quarantined")
         change.remember()
         reached("remembered")
@@ -274,7 +273,7 @@ def _as_kept(request: Request, writer: Writer, plan: Plan, rows: DataFrame) -> D
         # can't collide with the id of a refused record, whose hash input begins with a path and so
         # with a slash
         F.sha2(F.concat_ws("\u0001", *parts), 256).alias("quarantine_id"),
-        origin(F.lit(request.layout.table), F.lit(plan.version)).alias(ORIGIN),
+        origin(F.lit(request.layout.tables.target.path), F.lit(plan.version)).alias(ORIGIN),
         ARRIVED_AT,
         F.col(_RAW).alias("raw"),
         F.lit(None).cast("binary").alias("raw_bytes"),
@@ -332,7 +331,8 @@ def _refuse_unclear(
     if not number == verdict.unexpected == len(set(marks)):
         raise TerminalError(
             "rows-not-told-apart",
-            tried=f"find the {count(verdict.unexpected, 'row')} of {request.layout.table} that fail by their keys",
+            tried=f"find the {count(verdict.unexpected, 'row')} of "
+            f"{request.layout.tables.target.path} that fail by their keys",
             found=f"{count(len(set(marks)), 'key')} in {count(number, 'row')}: a key stands there more than once",
             next=f"draindown audit {request.spec.pipeline} --flow {request.flow}",
         )
@@ -354,7 +354,7 @@ def _refuse_inexact(request: Request, rows: DataFrame, table: DataFrame) -> None
         )
         raise TerminalError(
             "row-not-exact",
-            tried=f"keep rows of {request.layout.table} as JSON",
+            tried=f"keep rows of {request.layout.tables.target.path} as JSON",
             found=what,
             next="have them corrected at the source, and delivered again with a later sequence",
         )
@@ -366,11 +366,11 @@ def _refuse_moved(request: Request, plan: Plan) -> None:
 
     Raises TransientError `table-moved`.
     """
-    newest = log_of(request.layout, request.layout.table).version
+    newest = request.layout.tables.target.version
     if newest != plan.version:
         raise TransientError(
             "table-moved",
-            tried=f"withdraw rows as they were judged at version {plan.version} of {request.layout.table}",
+            tried=f"withdraw rows as they were judged at version {plan.version} of {request.layout.tables.target.path}",
             found=f"version {newest}, by other hands than draindown's",
             next=_again(request, plan.expectation),
         )

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from draindown.flow import altered
 from draindown.lake import delta, formats
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import WriterId, app_id
 from draindown.ledger.rows import BatchKind
@@ -48,7 +48,7 @@ class TableWriter:
     version of each.
     """
 
-    layout: FlowLayout
+    layout: FlowHome
     flow: FlowSpec | DerivedFlow
     generation: int
     batch: int
@@ -71,7 +71,7 @@ class TableWriter:
     @cached_property
     def target(self) -> TableLog:
         """The target's log, opened once by this batch and renewed after its writes."""
-        return TableLog(self.layout.table)
+        return self.layout.tables.target
 
     def is_done(self) -> bool:
         """Return whether the target already contains this batch."""
@@ -148,7 +148,7 @@ def held_columns(spark: SparkSession, writer: TableWriter) -> dict[str, str]:
     """Return the target's columns and their types, in table order. Empty if the table does not
     exist yet.
     """
-    path = writer.layout.table
+    path = writer.layout.tables.target.path
     if not TableLog(path).exists:
         return {}
     return {
@@ -183,7 +183,7 @@ def prepare(
     Raises TerminalError `table-altered`, `table-mismatch` if column types, column case or
     partitioning differ from the spec.
     """
-    path, flow, log = writer.layout.table, writer.flow, writer.target
+    path, flow, log = writer.layout.tables.target.path, writer.flow, writer.target
     if not log.exists:
         create(spark, path, schema, flow, computed)
         log.renew()
@@ -257,9 +257,9 @@ def append(writer: TableWriter, rows: DataFrame, metadata: str) -> None:
     """
     with (
         configured(rows.sparkSession, writer.settings("rows", metadata)),
-        restricted.named(writer.layout, writer.layout.table),
+        restricted.named(writer.layout, writer.layout.tables.target.path),
     ):
-        rows.write.format("delta").mode("append").save(writer.layout.table)
+        rows.write.format("delta").mode("append").save(writer.layout.tables.target.path)
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ def merge(
     get the values of `source`, NULL in columns that it lacks. `pruning` is added to the condition,
     for file skipping.
     """
-    path, purpose = side or (writer.layout.table, "rows")
+    path, purpose = side or (writer.layout.tables.target.path, "rows")
     table, condition = DeltaTable.forPath(source.sparkSession, path), F.expr(on)
     schema = table.toDF().schema
     for possible in pruning.conditions(schema, "t"):

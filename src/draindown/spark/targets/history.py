@@ -190,7 +190,7 @@ def _widened(accepted: Accepted, shape: Shape, hidden: DataFrame) -> DataFrame:
 
 def _stored(accepted: Accepted) -> StructType:
     spark = accepted.rows.sparkSession
-    return spark.read.format("delta").load(accepted.writer.layout.table).schema
+    return spark.read.format("delta").load(accepted.writer.layout.tables.target.path).schema
 
 
 def _withheld(accepted: Accepted, shape: Shape, besides: Sequence[str] = ()) -> DataFrame | None:
@@ -260,7 +260,10 @@ def _shape_of_table(accepted: Accepted) -> Shape:
 
 def _shaped(accepted: Accepted, tracked: Sequence[str]) -> Shape:
     writer, spark = accepted.writer, accepted.rows.sparkSession
-    goal, held = writer.flow.target, delta_target.columns_of(spark, writer.layout.table)
+    goal, held = (
+        writer.flow.target,
+        delta_target.columns_of(spark, writer.layout.tables.target.path),
+    )
     columns = [name for name in held if name not in (START_AT, END_AT, CHANGED_AT)]
     added = accepted.added or delta_target.added_columns(spark, writer)
     content = [name for name in resolution.order(columns, added) if name not in goal.essential]
@@ -310,7 +313,7 @@ def _refuse_changed(writer: Writer, shape: Shape, was: Mapping[str, Sequence[str
     if changed := differing(was, now):
         raise TerminalError(
             "history-changed",
-            tried=f"fold events into {writer.layout.table}",
+            tried=f"fold events into {writer.layout.tables.target.path}",
             found=changed,
             changed="nothing of this batch is in the table",
             next=ways_on(writer, "folds all input anew"),
@@ -365,12 +368,12 @@ class Folded:
     def remember(self) -> None:
         """Append the events that no row holds whole after the batch. Idempotent."""
         writer, number = self.accepted.writer, self.row.remembered
-        if number or writer.holds(writer.layout.hidden, "hidden"):
+        if number or writer.holds(writer.layout.tables.hidden.path, "hidden"):
             hidden = events.unseen(self.events, self.shape).withColumnRenamed(
                 folding.GONE, "_delete"
             )
             memory.append(writer, hidden, self.accepted.changed_at)
-            verify_written(self.row, writer.layout.hidden, number, "hidden events")
+            verify_written(self.row, writer.layout.tables.hidden.path, number, "hidden events")
 
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
         """Return the rows that differ. Not used: a pipeline file with a history has no sink of

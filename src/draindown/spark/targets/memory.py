@@ -42,7 +42,7 @@ def append(
         }
     )
     memory = writer.flow.target.kind.memory
-    path = writer.layout.memory(memory)
+    path = writer.layout.tables.memory(memory).path
     if memory == "hidden":  # it has the target's columns, which may have become more
         delta_target.widen(rows.sparkSession, path, marked.schema)
     write_batch(writer, marked, path, memory, own="_", number=number)
@@ -55,7 +55,7 @@ def held(spark: SparkSession, writer: Writer, pruning: Pruning) -> Held | None:
     What an earlier attempt of this batch wrote is excluded.
     """
     goal = writer.flow.target
-    log = TableLog(writer.layout.memory(goal.kind.memory))
+    log = writer.layout.tables.memory(goal.kind.memory)
     found = held_rows(spark, log, pruning.only(goal.keys), beside=True)
     if found is None or (found.is_apart and goal.kind.memory == "tombstones"):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql.types import StructType
 
 from draindown.base.errors import TerminalError
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.spark.targets import identity
 from draindown.spark.targets.table_schema import differences, other_form
@@ -14,7 +14,7 @@ from draindown.spec.landing import FlowSpec
 
 
 def refuse_mismatch(
-    layout: FlowLayout,
+    layout: FlowHome,
     flow: FlowSpec | DerivedFlow,
     log: TableLog,
     held: StructType,
@@ -40,7 +40,7 @@ def refuse_mismatch(
     if differing:
         raise TerminalError(
             "table-mismatch",
-            tried=f"write to {layout.table}",
+            tried=f"write to {layout.tables.target.path}",
             found="; ".join(differing),
             next=[
                 f"put the spec back, then: draindown run {layout.pipeline}",
@@ -50,11 +50,11 @@ def refuse_mismatch(
         )
 
 
-def _not_remembered(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[str]:
+def _not_remembered(layout: FlowHome, flow: FlowSpec | DerivedFlow) -> list[str]:
     """Return what the tombstones lack of keys and sequence: without it, which change is newer can't
     be told.
     """
-    log = TableLog(layout.tombstones)
+    log = layout.tables.tombstones
     if flow.target.kind.memory != "tombstones" or not log.exists:
         return []
     held = log.column_types

@@ -24,8 +24,7 @@ from draindown.flow.sink_columns import columns_of, holds_of, note_restored, pla
 from draindown.flow.sink_delivery import deliver
 from draindown.flow.sink_state import SinkState, Skip
 from draindown.lake import delta
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.home import FlowHome
 from draindown.ledger.rows import SINK_FATES, BatchRow
 from draindown.recovery import sink_bases
 from draindown.runs.request import Request
@@ -159,7 +158,7 @@ class FlowOutlets:
         with configured(spark, zoned(self.request)), ExitStack() as kept:
             groups = []
             if applied and (row.applied or self._left(batch)):
-                held = spark.read.format("delta").load(batch.writer.layout.table)
+                held = spark.read.format("delta").load(batch.writer.layout.tables.target.path)
                 refuse_unresolved(self.request, applied, held)
                 types = delta_target.held_columns(spark, batch.writer)
                 rows = self._whole(change.changes(shares.was_of(applied, spark)), types)
@@ -183,7 +182,7 @@ class FlowOutlets:
         writer = batch.writer
         known = (SinkState.read(writer.layout, name).of(writer.app("rows")) for name in self.sinks)
         begun = any(one is not None and one.number >= writer.batch for one in known)
-        return begun or writer.holds(writer.layout.unsendable, UNSENDABLE)
+        return begun or writer.holds(writer.layout.tables.unsendable.path, UNSENDABLE)
 
     def _whole(self, rows: DataFrame, types: dict[str, str]) -> DataFrame:
         """Return the rows with all columns of the table, and their origin as a key. Changes `types`
@@ -248,7 +247,7 @@ class FlowOutlets:
         earlier attempt.
         """
         found = any(shares.any_misfit(group.shares) for group in groups)
-        if found or batch.writer.holds(batch.writer.layout.unsendable, UNSENDABLE):
+        if found or batch.writer.holds(batch.writer.layout.tables.unsendable.path, UNSENDABLE):
             rows = [shares.all_misfits(group.judged, group.shares) for group in groups]
             keep_misfits(batch.writer, reduce(DataFrame.unionByName, rows), batch.run_id)
 
@@ -266,8 +265,8 @@ def keep_misfits(writer: TableWriter, rows: DataFrame, run_id: str) -> None:
             "at": F.lit(now()),
         }
     )
-    delta.make_private(writer.layout.unsendable)
-    delta_target.write_batch(writer, stamped, writer.layout.unsendable, UNSENDABLE)
+    delta.make_private(writer.layout.tables.unsendable.path)
+    delta_target.write_batch(writer, stamped, writer.layout.tables.unsendable.path, UNSENDABLE)
 
 
 def refused_rows(rows: DataFrame) -> DataFrame:
@@ -285,8 +284,8 @@ def _refused_rows(writer: TableWriter) -> int:
     """Return how many rows this batch put into the quarantine, as another reader than Spark counts
     them.
     """
-    layout: FlowLayout = writer.layout
-    log = log_of(layout, layout.quarantine)
+    layout: FlowHome = writer.layout
+    log = layout.tables.quarantine
     if not log.exists:
         return 0
     mine = f"generation = {writer.generation} and batch = {writer.batch} and kind = '{writer.kind}'"
@@ -297,13 +296,13 @@ def _refused(spark: SparkSession, writer: TableWriter) -> DataFrame:
     """Return the rows that this batch put into the quarantine: those that it refused for the first
     time.
     """
-    layout: FlowLayout = writer.layout
-    if not log_of(layout, layout.quarantine).exists:
+    layout: FlowHome = writer.layout
+    if not layout.tables.quarantine.exists:
         types = {**QUARANTINED, FATE: "string"}
         return spark.range(0).select(
             *[F.lit(None).cast(kind).alias(name) for name, kind in types.items()]
         )
-    rows = spark.read.format("delta").load(layout.quarantine)
+    rows = spark.read.format("delta").load(layout.tables.quarantine.path)
     mine = (
         (F.col("generation") == writer.generation)
         & (F.col("batch") == writer.batch)

@@ -56,7 +56,7 @@ class Merging:
         each.
         """
         spark, writer = accepted.rows.sparkSession, accepted.writer
-        table = spark.read.format("delta").load(writer.layout.table).schema
+        table = spark.read.format("delta").load(writer.layout.tables.target.path).schema
         shape = _shape(accepted, table)
         row = replace(row, form="partial", history=_definition(shape))
         near = neighbourhood(accepted, row)
@@ -149,7 +149,7 @@ def _refuse_changed(writer: Writer, shape: Shape, was: Mapping[str, Sequence[str
     if changed := differing({**was, IGNORE: was["partial"]}, now):
         raise TerminalError(
             "table-mismatch",
-            tried=f"merge records into {writer.layout.table}",
+            tried=f"merge records into {writer.layout.tables.target.path}",
             found=changed,
             changed="nothing of this batch is in the table",
             next=ways_on(writer, "merges all input anew"),
@@ -190,13 +190,13 @@ class Merged:
     def remember(self) -> None:
         """Append the newest delete of each key to the tombstones. Idempotent."""
         writer, deletes = self.accepted.writer, self.row.deleted + self.row.remembered
-        if deletes or writer.holds(writer.layout.tombstones, "tombstones"):
+        if deletes or writer.holds(writer.layout.tables.tombstones.path, "tombstones"):
             goal = writer.flow.target
             at = [F.col(BURIES).getField(name).alias(name) for name in goal.sequence_by]
             buried = self.merged.where(F.col(BURIES).isNotNull())
             keys = [quoted(name) for name in goal.keys if name not in goal.sequence_by]
             memory.append(writer, buried.select(*keys, *at), self.accepted.changed_at, deletes)
-            verify_written(self.row, writer.layout.tombstones, deletes, "deletes")
+            verify_written(self.row, writer.layout.tables.tombstones.path, deletes, "deletes")
 
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
         """Return the rows that differ from the table's, with all of their columns."""

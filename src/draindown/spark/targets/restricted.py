@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import shortened
-from draindown.lake.layout import FlowLayout
+from draindown.lake.home import FlowHome
 from draindown.spark.causes import causes
 
 _APPEND_ONLY = "DELTA_CANNOT_MODIFY_APPEND_ONLY"
@@ -20,7 +20,7 @@ _NAME = re.compile(r"CHECK constraint (\S+)")
 
 
 @contextmanager
-def named(layout: FlowLayout, path: str) -> Iterator[None]:
+def named(layout: FlowHome, path: str) -> Iterator[None]:
     """Replace Delta's error for a table that takes no such write by TerminalError
     `table-restricted`.
     """

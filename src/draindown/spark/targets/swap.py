@@ -24,8 +24,8 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
     Older versions of the live table stay readable. `writer` identifies the last batch of the staged
     table.
     """
-    path, flow = writer.layout.live.table, writer.flow
-    rows = spark.read.format("delta").load(writer.layout.table)
+    path, flow = writer.layout.live.tables.target.path, writer.flow
+    rows = spark.read.format("delta").load(writer.layout.tables.target.path)
     if not TableLog(path).exists:
         delta_target.create(spark, path, rows.schema, flow)
     statistics = bounded(rows.schema, flow)
@@ -35,7 +35,7 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
         spark.sql(
             f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')"
         )
-    partitioning.forget(spark, path, writer.layout.table)
+    partitioning.forget(spark, path, writer.layout.tables.target.path)
     how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
     with (
         configured(spark, writer.settings("rows", metadata)),
@@ -43,7 +43,7 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
     ):
         written = rows.write.format("delta").mode("overwrite").options(**how)
         written.partitionBy(*flow.target.partition_by).save(path)
-    take_properties(spark, path, writer.layout.table, flow)
+    take_properties(spark, path, writer.layout.tables.target.path, flow)
 
 
 def take_properties(

@@ -74,7 +74,9 @@ def _fated(
     """
     writer, good = accepted.writer, accepted.rows
     goal, spark = writer.flow.target, good.sparkSession
-    order = resolution.order(delta_target.columns_of(spark, writer.layout.table), accepted.added)
+    order = resolution.order(
+        delta_target.columns_of(spark, writer.layout.tables.target.path), accepted.added
+    )
     winners = resolution.newest(arrived(good, accepted.blocks), goal.keys, goal.sequence_by, order)
     kept_out = withheld.keys(spark, writer, winners.schema, accepted.releases)
     deleted = None if near.memory is None else near.memory.rows
@@ -117,9 +119,9 @@ class Upserted:
     def remember(self) -> None:
         """Append the batch's deletes to the tombstones. Idempotent."""
         writer, deletes = self.accepted.writer, self.row.deleted + self.row.remembered
-        if deletes or writer.holds(writer.layout.tombstones, "tombstones"):
+        if deletes or writer.holds(writer.layout.tables.tombstones.path, "tombstones"):
             memory.append(writer, self._deletes(), self.accepted.changed_at, deletes)
-            verify_written(self.row, writer.layout.tombstones, deletes, "deletes")
+            verify_written(self.row, writer.layout.tables.tombstones.path, deletes, "deletes")
 
     def _deletes(self) -> DataFrame:
         deletes = self.fated.where(F.col(resolution.FATE).isin(*resolution.DELETES))

@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from draindown.flow import withdrawals
-from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.home import FlowHome
 from draindown.ledger.rows import GATE
 from draindown.spark.contract import json_rows
 from draindown.spark.frames import TEXT, relation
@@ -42,7 +41,9 @@ def rows(
     live = writer.layout.live  # withdrawals from the live table apply to a rebuilt one as well
     if not withdrawals.ever(live):
         return None
-    taken = spark.read.format("delta").load(live.quarantine).where(F.col("kind") == GATE)
+    taken = (
+        spark.read.format("delta").load(live.tables.quarantine.path).where(F.col("kind") == GATE)
+    )
     kept = taken.join(_released(spark, live), "quarantine_id", "left_anti")
     if besides:
         chosen = relation(spark, {"quarantine_id": TEXT}, [(known,) for known in besides])
@@ -50,10 +51,12 @@ def rows(
     return kept.select(json_rows.decoded_as(F.col("raw"), wanted).alias("row")).select("row.*")
 
 
-def _released(spark: SparkSession, layout: FlowLayout) -> DataFrame:
+def _released(spark: SparkSession, layout: FlowHome) -> DataFrame:
     """Return the quarantine ids of rows whose newest decision is `released`."""
-    if not log_of(layout, layout.resolutions).exists:
+    if not layout.tables.resolutions.exists:
         return relation(spark, {"quarantine_id": TEXT}, ())
-    decided = spark.read.format("delta").load(layout.resolutions).groupBy("quarantine_id")
+    decided = (
+        spark.read.format("delta").load(layout.tables.resolutions.path).groupBy("quarantine_id")
+    )
     newest = decided.agg(F.max_by("action", "at").alias("action"))
     return newest.where(F.col("action") == "released").select("quarantine_id")

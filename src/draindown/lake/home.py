@@ -1,4 +1,5 @@
-"""The directory layout of a lake. The only module that builds paths.
+"""The home of a flow in a lake: its Delta tables as objects, and where everything else is. The only
+module that builds paths.
 
 tables/<table>  tombstones/<table>  hidden/<table>  ledger/<flow>  inputs/<flow>   for every reader of the lake
 quarantine/<flow>  late/<flow>  raw/<flow>  unsendable/<flow>      raw: for the owner, who may share it
@@ -9,8 +10,14 @@ _draindown/lake.json                                which lake it is
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+if TYPE_CHECKING:
+    from draindown.lake.table_log import TableLog
+
+T = TypeVar("T")
 _LONGEST = 250
 """Maximum characters of a path segment. File systems allow 255 bytes; Airflow's run ids have at
 most 250 characters.
@@ -18,14 +25,17 @@ most 250 characters.
 
 
 @dataclass(frozen=True)
-class FlowLayout:
-    """Paths of one flow. All are strings under `lake`, without a trailing slash.
+class FlowHome:
+    """The home of one flow. Paths are strings under `lake`, without a trailing slash.
 
-    `staged`: the generation of a rebuild, whose tables are beside the live ones until the swap; 0
-    for the live tables. Inputs, decisions, lease, and what the source keeps are shared by both.
+    `staged`: the generation of a rebuild, whose tables are beside the live ones until the swap;
+    0 for the live tables. Inputs, decisions, lease, and what the source keeps are shared by both.
     `own_intakes`: whether each generation has an intake of its own. Otherwise all generations share
     one. `has_sinks`: whether batches go to sinks too, so that there may be a table of rows that no
     sink could hold.
+
+    A home opens a table or a document anew each time. Its `view` opens each once: functions that
+    get the same view see the same version of each. A writer must use the home, not a view.
     """
 
     lake: str
@@ -35,18 +45,39 @@ class FlowLayout:
     staged: int = 0
     own_intakes: bool = False
     has_sinks: bool = False
+    _opened: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
-    def beside(self, generation: int) -> FlowLayout:
+    def view(self) -> Self:
+        """Return the home with a memory of what it opened; a view is returned unchanged."""
+        return self if self._opened is not None else replace(self, _opened={})
+
+    def once(self, key: str, read: Callable[[], T]) -> T:
+        """Return what `read` returns for `key`: in a view, the first result. Errors are not kept."""
+        if self._opened is None:
+            return read()
+        if key not in self._opened:
+            self._opened[key] = read()
+        found: T = self._opened[key]
+        return found
+
+    @property
+    def tables(self) -> Tables:
+        """The Delta tables."""
+        return Tables(self)
+
+    def beside(self, generation: int) -> FlowHome:
         """Return the layout of the staged tables of a rebuild of `generation`."""
         return replace(self, staged=generation)
 
     @property
-    def live(self) -> FlowLayout:
+    def live(self) -> FlowHome:
         """The layout of the live tables."""
         return replace(self, staged=0)
 
-    def _under(self, *parts: str) -> str:
-        return "/".join((self.lake.rstrip("/"), *parts))
+    @property
+    def root(self) -> str:
+        """Root directory of the lake."""
+        return self.lake.rstrip("/")
 
     def _of(self, name: str, live: str) -> str:
         return f"{self.staging}/{name}" if self.staged else live
@@ -59,56 +90,7 @@ class FlowLayout:
     @property
     def home(self) -> str:
         """Root directory of draindown's own state of this flow."""
-        return self._under("_draindown", self.pipeline, self.flow)
-
-    @property
-    def table(self) -> str:
-        """The target Delta table."""
-        return self._of("table", self.other_table(self.table_name))
-
-    def other_table(self, name: str) -> str:
-        """Return the live table of that name, whichever flow of the lake writes it."""
-        return self._under(table_unit(name))
-
-    @property
-    def tombstones(self) -> str:
-        """Delta table of deleted keys; absent until the first delete."""
-        return self._of("tombstones", self._under("tombstones", self.table_name))
-
-    @property
-    def hidden(self) -> str:
-        """Delta table of events that no row of a history holds whole; absent until the first
-        one.
-        """
-        return self._of("hidden", self._under("hidden", self.table_name))
-
-    @property
-    def snapshots(self) -> str:
-        """Delta table of the states of a processor's fold; absent until the first one."""
-        return self._of("snapshots", self._under("snapshots", self.flow))
-
-    def memory(self, name: str) -> str:
-        """Return the table beside the target by the name that its kind has: `tombstones`, `hidden`
-        or `snapshots`.
-        """
-        return {"tombstones": self.tombstones, "hidden": self.hidden, "snapshots": self.snapshots}[
-            name
-        ]
-
-    @property
-    def quarantine(self) -> str:
-        """Delta table of refused and withdrawn rows; absent until the first one."""
-        return self._of("quarantine", self._under("quarantine", self.flow))
-
-    @property
-    def late(self) -> str:
-        """Delta table of rows that came later than the flow accepts; absent until the first one."""
-        return self._under("late", self.flow)
-
-    @property
-    def unsendable(self) -> str:
-        """Delta table of rows that a sink can't hold; absent until the first one."""
-        return self._under("unsendable", self.flow)
+        return f"{state_of(self.lake)}/{self.pipeline}/{self.flow}"
 
     @property
     def sinks(self) -> str:
@@ -118,41 +100,6 @@ class FlowLayout:
     def sink(self, name: str) -> str:
         """Return the JSON file with the newest batches that were sent to a sink."""
         return f"{self.sinks}/{name}.json"
-
-    @property
-    def late_decisions(self) -> str:
-        """Delta table of people's decisions about late rows."""
-        return f"{self.home}/late"
-
-    @property
-    def ledger(self) -> str:
-        """Delta table with one row per batch."""
-        return self._of("ledger", self._under("ledger", self.flow))
-
-    @property
-    def inputs(self) -> str:
-        """Delta table with one row per unit that a batch read: the ledger's child table."""
-        return self._under("inputs", self.flow)
-
-    @property
-    def raw(self) -> str:
-        """Delta table of raw records that batches read; absent if the flow keeps none."""
-        return self._under("raw", self.flow)
-
-    def intake_of(self, generation: int) -> str:
-        """Return the Delta table of the pinned input that a generation reads; one commit is one
-        slice.
-        """
-        return (
-            f"{self.home}/generations/{generation:04d}/intake"
-            if self.own_intakes
-            else f"{self.home}/intake"
-        )
-
-    @property
-    def parked(self) -> str:
-        """Delta table of events about files that can't be read."""
-        return f"{self.home}/parked"
 
     @property
     def accepted_losses(self) -> str:
@@ -168,11 +115,6 @@ class FlowLayout:
     def bounds(self) -> str:
         """JSON file with the ranges of input that a copy of the flow is confined to."""
         return f"{self.home}/bounds.json"
-
-    @property
-    def resolutions(self) -> str:
-        """Delta table of people's decisions about quarantined rows."""
-        return f"{self.home}/resolutions"
 
     @property
     def replaying(self) -> str:
@@ -281,7 +223,7 @@ class FlowLayout:
     @property
     def claims(self) -> str:
         """Directory of the claims of flows without a batch; no pipeline has its name."""
-        return self._under("_draindown", "_claims")
+        return f"{state_of(self.lake)}/_claims"
 
     @property
     def table_claims(self) -> str:
@@ -353,6 +295,109 @@ class FlowLayout:
         `index.html`.
         """
         return f"{self.all_validations}/{safe_name(run_id)}/{safe_name(start)}"
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The Delta tables of one flow. Each is absent until something is written to it."""
+
+    home: FlowHome
+
+    @property
+    def target(self) -> TableLog:
+        """The target."""
+        return self._of("table", table_unit(self.home.table_name))
+
+    @property
+    def tombstones(self) -> TableLog:
+        """Deleted keys."""
+        return self._of("tombstones", f"tombstones/{self.home.table_name}")
+
+    @property
+    def hidden(self) -> TableLog:
+        """Events that no row of a history holds whole."""
+        return self._of("hidden", f"hidden/{self.home.table_name}")
+
+    @property
+    def snapshots(self) -> TableLog:
+        """The states of a processor's fold."""
+        return self._of("snapshots", f"snapshots/{self.home.flow}")
+
+    def memory(self, name: str) -> TableLog:
+        """Return the table beside the target by the name that its kind has: `tombstones`, `hidden`
+        or `snapshots`.
+        """
+        found: TableLog = getattr(self, name)
+        return found
+
+    @property
+    def quarantine(self) -> TableLog:
+        """Refused and withdrawn rows."""
+        return self._of("quarantine", f"quarantine/{self.home.flow}")
+
+    @property
+    def late(self) -> TableLog:
+        """Rows that came later than the flow accepts."""
+        return self._live(f"late/{self.home.flow}")
+
+    @property
+    def unsendable(self) -> TableLog:
+        """Rows that a sink can't hold."""
+        return self._live(f"unsendable/{self.home.flow}")
+
+    @property
+    def late_decisions(self) -> TableLog:
+        """People's decisions about late rows."""
+        return self.at(f"{self.home.home}/late")
+
+    @property
+    def ledger(self) -> TableLog:
+        """One row per batch."""
+        return self._of("ledger", f"ledger/{self.home.flow}")
+
+    @property
+    def inputs(self) -> TableLog:
+        """One row per unit that a batch read: the ledger's child table."""
+        return self._live(f"inputs/{self.home.flow}")
+
+    @property
+    def raw(self) -> TableLog:
+        """Raw records that batches read; absent if the flow keeps none."""
+        return self._live(f"raw/{self.home.flow}")
+
+    def intake(self, generation: int) -> TableLog:
+        """Return the pinned input that a generation reads; one commit is one slice."""
+        own = f"generations/{generation:04d}/" if self.home.own_intakes else ""
+        return self.at(f"{self.home.home}/{own}intake")
+
+    @property
+    def parked(self) -> TableLog:
+        """Events about files that can't be read."""
+        return self.at(f"{self.home.home}/parked")
+
+    @property
+    def resolutions(self) -> TableLog:
+        """People's decisions about quarantined rows."""
+        return self.at(f"{self.home.home}/resolutions")
+
+    def other(self, name: str) -> TableLog:
+        """Return the live target of that name, whichever flow of the lake writes it."""
+        return self._live(table_unit(name))
+
+    def at(self, path: str) -> TableLog:
+        """Return the table at a path."""
+        from draindown.lake.table_log import (
+            TableLog,  # imports deltalake, which parsing a DAG does without
+        )
+
+        return self.home.once(path, lambda: TableLog(path))
+
+    def _live(self, place: str) -> TableLog:
+        return self.at(f"{self.home.root}/{place}")
+
+    def _of(self, name: str, live: str) -> TableLog:
+        """Return a table that a rebuild has beside the live one."""
+        return self.at(f"{self.home.staging}/{name}") if self.home.staged else self._live(live)
 
 
 def state_of(lake: str) -> str:

@@ -1,4 +1,4 @@
-"""Paths of runs: every run has its own, whatever its id."""
+"""The home of a flow: which paths its tables and runs have, and what a view of it opens."""
 
 from __future__ import annotations
 
@@ -10,34 +10,67 @@ from pathlib import Path
 import pytest
 
 from draindown.base.clock import now
-from draindown.lake.layout import FlowLayout, safe_name
+from draindown.lake.home import FlowHome, Tables, safe_name
 from draindown.runs import store
 from draindown.runs.report import StepReport
 
 
-def test_a_generation_that_is_rebuilt_shares_what_is_read_and_decided_and_nothing_that_is_written() -> (
-    None
-):
-    live = FlowLayout("/lake", "p", "f", "t")
+def test_a_rebuild_has_its_own_tables_and_shares_what_is_read_and_decided() -> None:
+    live = FlowHome("/lake", "p", "f", "t")
     staged = live.beside(7)
-    names = [name for name, kind in vars(FlowLayout).items() if isinstance(kind, property)]
-    paths = {name: getattr(staged, name) for name in names if isinstance(getattr(live, name), str)}
-    apart = {name for name, path in paths.items() if path != getattr(live, name)}
+    apart = {name for name, path in _paths(staged).items() if path != _paths(live)[name]}
     assert apart == {
-        "table",
-        "tombstones",
-        "hidden",
-        "snapshots",
-        "quarantine",
-        "ledger",
+        "tables.target",
+        "tables.tombstones",
+        "tables.hidden",
+        "tables.snapshots",
+        "tables.quarantine",
+        "tables.ledger",
         "replaying",
         "generation",
         "staging",
     }
-    assert {Path(paths[name]).parent for name in apart - {"staging"}} == {
+    assert {Path(_paths(staged)[name]).parent for name in apart - {"staging"}} == {
         Path("/lake/_draindown/p/f/generations/0007/rebuilt")
     }
     assert (staged.live, staged.checkpoint(7)) == (live, live.checkpoint(7))
+
+
+def _paths(home: FlowHome) -> dict[str, str]:
+    own = {name: getattr(home, name) for name in _properties(FlowHome)}
+    tables = {f"tables.{name}": getattr(home.tables, name).path for name in _properties(Tables)}
+    return {name: path for name, path in (own | tables).items() if isinstance(path, str)}
+
+
+def _properties(kind: type) -> list[str]:
+    return [name for name, member in vars(kind).items() if isinstance(member, property)]
+
+
+def test_a_view_opens_a_table_once_and_a_home_anew_each_time() -> None:
+    home = FlowHome("/lake", "p", "f", "t")
+    view = home.view()
+    assert view.tables.target is view.tables.target
+    assert view.tables.target is view.tables.at("/lake/tables/t")
+    assert view.beside(3).live.tables.target is view.tables.target, "a view of it is one too"
+    assert view.beside(3).tables.target is not view.tables.target
+    assert home.tables.target is not home.tables.target
+    assert view.view() is view
+    assert view == home
+
+
+def test_a_view_does_not_keep_an_error() -> None:
+    view, found = FlowHome("/lake", "p", "f", "t").view(), iter([OSError(), "content"])
+
+    def read() -> str:
+        result = next(found)
+        if isinstance(result, OSError):
+            raise result
+        return str(result)
+
+    with pytest.raises(OSError):
+        view.once("key", read)
+    assert view.once("key", read) == "content"
+    assert view.once("key", read) == "content"
 
 
 @pytest.mark.parametrize("run_id", ["manual__1", "20130101T000000-ab12", "a.b+c=d-e", "x" * 250])
@@ -70,7 +103,7 @@ def test_ids_that_differ_in_unsafe_characters_alone_get_two_names() -> None:
 
 
 def test_a_report_is_found_by_its_id_and_by_its_listed_name(tmp_path: Path) -> None:
-    layout = FlowLayout(str(tmp_path), "p", "f", "t")
+    layout = FlowHome(str(tmp_path), "p", "f", "t")
     at = now()
     ids = ["scheduled__2026-01-01T00:00:00+00:00", "scheduled__2026-01-01T00_00_00+00_00"]
     for run_id in ids:
@@ -89,7 +122,7 @@ def test_a_report_is_found_by_its_id_and_by_its_listed_name(tmp_path: Path) -> N
 
 
 def test_old_runs_are_forgotten_beyond_the_newest(tmp_path: Path) -> None:
-    layout = FlowLayout(str(tmp_path), "p", "f", "t")
+    layout = FlowHome(str(tmp_path), "p", "f", "t")
     for day in range(6):
         for file in (
             Path(layout.report(f"r{day}", "plan")),
