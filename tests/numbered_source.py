@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
-from draindown.lake.documents import read_json, write_json
+from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
 from draindown.sources import intake, registry
 from draindown.sources.batch_size import Bound
@@ -196,10 +196,10 @@ class Numbers:
             raise TerminalError(
                 "not-parked", tried="give lists up", found=", ".join(unknown), next="stop"
             )
-        write_json(self._given_up, {"ranges": sorted({*self.given_up(), *units})})
+        Document(self._given_up).write({"ranges": sorted({*self.given_up(), *units})})
 
     def given_up(self) -> frozenset[str]:
-        return frozenset((read_json(self._given_up) or {}).get("ranges", ()))
+        return frozenset((Document(self._given_up).read() or {}).get("ranges", ()))
 
     @property
     def _given_up(self) -> str:

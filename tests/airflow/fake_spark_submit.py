@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from draindown.base.clock import now
-from draindown.lake.documents import write_json
+from draindown.lake.documents import Document
 from draindown.ledger.rows import BatchRow
 from draindown.ledger.table import record
 from draindown.recovery.replay import find
@@ -60,8 +60,7 @@ def do(home: Path, request: Request) -> int:
     with (home / "did").open("a") as did:
         did.write(f"{name}\n")
     if (home / f"{name}.dies").exists():
-        write_json(
-            request.layout.at_work(request.run_id, request.step, request.start),
+        Document(request.layout.at_work(request.run_id, request.step, request.start)).write(
             {"pid": 1, "host": "vm"},
         )
         os.kill(os.getpid(), signal.SIGKILL)

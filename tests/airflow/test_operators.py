@@ -30,7 +30,7 @@ from draindown.airflow.operators import StepOperator
 from draindown.airflow.outcome import StepFailed
 from draindown.base.clock import now
 from draindown.drill.process import alive
-from draindown.lake.documents import write_json
+from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
 from draindown.planning import plan
 from draindown.runs import report as reports
@@ -450,8 +450,7 @@ def test_a_try_tells_of_one_before_whose_driver_died(
     project: Path, capfd: Any, database: None
 ) -> None:
     task, asked = before(project)
-    write_json(
-        asked.layout.at_work("r", "drain"),
+    Document(asked.layout.at_work("r", "drain")).write(
         {"pid": 20434, "host": "vm", "at": "2026-01-01T00:00:00+00:00"},
     )
     task._log_earlier_try(asked)

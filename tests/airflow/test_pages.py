@@ -136,7 +136,7 @@ def test_a_run_is_called_by_its_own_id(project: Path) -> None:
 
 def test_a_flow_that_cannot_be_read_hides_no_other(project: Path) -> None:
     layout = FlowHome(str(project / "lake"), "good", "first", "first")
-    documents.write_json(f"{layout.published}/0000000001.json", {"no": "pointer"})
+    documents.Document(f"{layout.published}/0000000001.json").write({"no": "pointer"})
     first, second = pages.flows(project / "dags" / "pipelines", project)
     assert "state-damaged" in first.problem
     assert second.problem == ""
@@ -226,8 +226,8 @@ def test_a_pointer_to_another_table_publishes_nothing_and_its_proof_is_not_shown
         )
     ):
         told = pointer.model_copy(update={"table_id": id, "version": version})
-        documents.write_json(
-            f"{layout.published}/{number + 1:010}.json", told.model_dump(mode="json")
+        documents.Document(f"{layout.published}/{number + 1:010}.json").write(
+            told.model_dump(mode="json")
         )
         proven.keep(
             layout, {**proof, "table": {"id": id, "version": version}, "sources": [{"version": 7}]}
@@ -262,7 +262,7 @@ def test_a_torn_report_hides_its_run_and_nothing_else(project: Path) -> None:
     assert view.problem == "" and view.waiting.startswith("5 files")
     (torn,) = (run for run in view.runs if run.run_id == "r1")
     assert torn.failed and str(layout_of(project).run_reports("r1")) in torn.card
-    documents.write_json(layout_of(project).proven, {"no": "proof"})
+    layout_of(project).proven.write({"no": "proof"})
     assert "can't be read" in first_of(project).proven
 
 
@@ -294,7 +294,7 @@ def test_a_driver_that_died_without_any_report_is_shown_and_marked(project: Path
     leave(project, "r1", "drain", drain=DrainPart(generation=1, after=Backlog()))
     note = Path(layout.at_work("replay1", "drain", new_start()))
     facts = {"pid": 1, "host": "h", "at": now().isoformat(), "command": "draindown replay good"}
-    documents.write_json(str(note), facts)
+    documents.Document(str(note)).write(facts)
     dead, done = first_of(project).runs
     assert (dead.run_id, dead.failed, done.failed) == ("replay1", True, False)
     assert (
@@ -466,8 +466,8 @@ def test_states_that_differ_look_different(project: Path) -> None:
     leave(project, "r1", "plan", outcome="failed", error={"code": "x"})
     leave(project, "r2", "drain", drain=DrainPart(generation=1, batches=[{"kind": "source"}]))
     leave(project, "r3", "drain", outcome="idle", drain=DrainPart(generation=1, after=Backlog()))
-    documents.write_json(
-        layout_of(project).at_work("r4", "drain", new_start()), {"pid": 1, "host": "h"}
+    documents.Document(layout_of(project).at_work("r4", "drain", new_start())).write(
+        {"pid": 1, "host": "h"}
     )
     shown = {run.run_id: (run.mark, run.kind) for run in first_of(project).runs}
     assert shown == {
@@ -511,7 +511,7 @@ def test_a_run_at_work_stands_before_a_later_one_that_found_it(project: Path) ->
 def test_a_rebuild_that_is_half_done_is_on_the_page(project: Path) -> None:
     layout = layout_of(project)
     begun = {"generation": 2, "previous": 1, "at": "then", "by": "me", "contract": "c"}
-    documents.write_json(layout.rebuild, begun)
+    layout.rebuild.write(begun)
     view = first_of(project)
     assert view.rebuild is not None and view.rebuild.code == "rebuild-unfinished"
     assert "draindown rebuild good --flow first --yes" in pages.render([view])

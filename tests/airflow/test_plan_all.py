@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException
 from draindown.airflow.factory import dags
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
-from draindown.lake.documents import write_json
+from draindown.lake.documents import Document
 from draindown.planning import plan
 from draindown.runs import store
 from draindown.runs.report import Backlog, PlanPart
@@ -172,7 +172,7 @@ def test_a_broken_suite_is_raised_by_its_flow(
     path.write_text(PIPELINE.replace("landing/other/*.json, format: json}", "landing/other/*.json, format: json}\n"
                                      "    expectations: broken"))  # fmt: skip
     suite = PIPELINES.parents[1] / "expectations" / "broken.json"
-    write_json(str(suite), {"name": "broken"})
+    Document(str(suite)).write({"name": "broken"})
     try:
         suite.write_text("{")
         found = skipped(dags(str(PIPELINES.parent / "draindown_dags.py"))["tree"])

@@ -177,7 +177,7 @@ DAMAGES: dict[str, Callable[[Landing], str]] = {
     ),
     "quarantine: newest version gone": lambda flow: _gone(_log(flow.layout.tables.quarantine.path)),
     "tombstones: newest version gone": lambda flow: _gone(_log(flow.layout.tables.tombstones.path)),
-    "empty generation": lambda flow: _empty(_named(Path(flow.layout.generation))),
+    "empty generation": lambda flow: _empty(_named(Path(flow.layout.generation.path))),
 }
 
 

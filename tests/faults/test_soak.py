@@ -161,7 +161,9 @@ class Soak:
 
     def _generation(self) -> int:
         with suppress(FileNotFoundError):
-            return int(json.loads(Path(self.keyed.layout.generation).read_text())["generation"])
+            return int(
+                json.loads(Path(self.keyed.layout.generation.path).read_text())["generation"]
+            )
         return 1
 
     def play(self) -> None:
@@ -187,7 +189,7 @@ class Soak:
 
     def _age(self, flow: Landing) -> None:
         age(flow.layout.tables.target.path, days=8)
-        Path(flow.layout.vacuumed).unlink(missing_ok=True)
+        Path(flow.layout.vacuumed.path).unlink(missing_ok=True)
         self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
 
     def batch_seconds(self) -> tuple[float, float]:

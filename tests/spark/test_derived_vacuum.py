@@ -27,7 +27,7 @@ def maintain(it: Chain, *, days: int = 8) -> int:
     layout = it.layout("flights")
     age(layout.tables.target.path, days=days)
     it.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
-    Path(layout.vacuumed).unlink(missing_ok=True)
+    Path(layout.vacuumed.path).unlink(missing_ok=True)
     before = files(it)
     compact(it.request("flights", "compact").model_copy(update={"force": True}), it.spark)
     return len(before - files(it))

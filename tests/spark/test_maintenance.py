@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.gate import published
-from draindown.lake.documents import read_json
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lease.lease import Lease
@@ -244,7 +243,7 @@ def test_vacuum_removes_old_files_once_a_day_and_remembers(spark: SparkSession, 
     assert (report.outcome, report.compact.vacuumed_files) == ("done", 3)
     assert not any(file.exists() for file in old)
     assert contents(asked.layout.tables.target.path) == before
-    assert read_json(asked.layout.vacuumed)["tables"]["table"]["files"] == 3
+    assert asked.layout.vacuumed.read()["tables"]["table"]["files"] == 3
     assert compacted(asked, spark).outcome == "idle"
 
 

@@ -254,7 +254,9 @@ def test_what_was_published_of_a_table_that_is_gone_is_no_answer(
             run_id="r",
             rows=1,
         )
-        documents.write_json(f"{it.layout.published}/{1:010}.json", pointer.model_dump(mode="json"))
+        documents.Document(f"{it.layout.published}/{1:010}.json").write(
+            pointer.model_dump(mode="json")
+        )
         code, _, err = it.ask(capsys, "changes", "2026-03-01")
         assert (
             code == 78

@@ -19,7 +19,7 @@ from draindown.base import clock
 from draindown.base.errors import TransientError
 from draindown.cli import main
 from draindown.flow import at_work
-from draindown.lake.documents import write_json
+from draindown.lake.documents import Document
 from draindown.lease import holder as lease_holder
 from draindown.recovery.opening import lease_of
 from draindown.runs import report, starts, store, unfinished
@@ -167,7 +167,7 @@ def test_a_start_beside_one_at_work_leaves_its_note_alone(tmp_path: Path) -> Non
 def test_a_driver_on_another_host_is_at_work_as_long_as_it_holds_the_lease(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     note = {"pid": 1, "host": "elsewhere", "at": AT.isoformat()}
-    write_json(asked.layout.at_work(asked.run_id, "drain"), note)
+    Document(asked.layout.at_work(asked.run_id, "drain")).write(note)
     with lease_of(asked.layout, LeaseSpec(), owner="me", run_id=asked.run_id):
         assert look(asked).state == "at work"
     assert look(asked).state == "died"
@@ -180,11 +180,11 @@ def test_a_shared_lease_says_at_work_while_its_heartbeat_is_fresh_and_only_of_ot
     path = asked.layout.at_work(asked.run_id, "drain")
     terms = LeaseSpec(form="shared", expires=600)
     with lease_of(asked.layout, terms, owner="me", run_id=asked.run_id):
-        write_json(path, {"pid": 1, "host": socket.gethostname(), "at": AT.isoformat()})
+        Document(path).write({"pid": 1, "host": socket.gethostname(), "at": AT.isoformat()})
         assert look(asked).state == "at work", "its JVM may outlive its Python"
         with mock.patch.object(lease_holder, "is_locked", lambda _: False):  # as a kill leaves it
             assert look(asked).state == "died"
-            write_json(path, {"pid": 1, "host": "elsewhere", "at": AT.isoformat()})
+            Document(path).write({"pid": 1, "host": "elsewhere", "at": AT.isoformat()})
             assert look(asked).state == "at work"
             for beat in Path(asked.layout.lease, "epochs").glob("*.beat"):
                 os.utime(beat, (0, 0))

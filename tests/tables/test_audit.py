@@ -30,7 +30,6 @@ from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError, TransientError
 from draindown.flow import integrity
 from draindown.flow.quarantine import RESOLUTIONS
-from draindown.lake.documents import write_json
 from draindown.lake.transactions import app_id
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger import table as ledger_table
@@ -812,7 +811,7 @@ def test_a_file_that_was_given_up_unread_is_not_missed(tmp_path: Path, keyed: bo
         "by": "me",
         "without": [world.path(1)],
     }
-    write_json(world.spec.layout("f").generation, {"generation": 1, "cards": {"1": without}})
+    world.spec.layout("f").generation.write({"generation": 1, "cards": {"1": without}})
     audit = world.audit()
     assert audit.residues == []
     assert any("1 raw file no longer there" in text for text in audit.unlooked)
@@ -828,7 +827,7 @@ def test_a_replay_killed_after_its_commit_did_release(tmp_path: Path) -> None:
     ]
     world.target = [("a", 2), ("c", 4), ("d", 1)]
     pending = {"app": "x", "batch": 0, "run_id": "r2", "ids": ["q0-4"]}
-    write_json(world.spec.layout("f").replaying, pending)
+    world.spec.layout("f").replaying.write(pending)
     assert world.audit().residues == []
 
 
@@ -920,7 +919,7 @@ def _read_again(world: World) -> None:
         replace(second, **nothing, duplicate=3, superseded=2),
     ]
     world.refused = [world.row(0, 4, '{"id": "c", "n', generation=2)]
-    write_json(world.spec.layout("f").generation, {"generation": 2, "cards": {}})
+    world.spec.layout("f").generation.write({"generation": 2, "cards": {}})
 
 
 def test_a_quarantine_that_a_reset_put_aside_took_older_refusals_with_it(world: World) -> None:

@@ -17,7 +17,7 @@ from draindown.base.progress import StepHook
 from draindown.cli import main
 from draindown.flow import generations, quarantine
 from draindown.lake import delta
-from draindown.lake.documents import write_json
+from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
@@ -146,7 +146,7 @@ def _refused(asked: Request) -> None:
     times |= {"envelope": pa.nulls(2, pa.string())}
     write_deltalake(asked.layout.tables.quarantine.path, pa.table(rows | place | run | times))
     pending = {"app": app_id(asked.layout, 1, "rows"), "batch": 1, "run_id": "r", "ids": ["q1"]}
-    write_json(asked.layout.replaying, pending)
+    asked.layout.replaying.write(pending)
 
 
 def _many_refused(asked: Request, number: int) -> None:
@@ -198,13 +198,13 @@ def test_discard_settles_what_a_replay_applied(
 @pytest.mark.parametrize("read_again", [False, True])
 def test_what_is_settled_is_not_looked_at_again(asked: Request, read_again: bool) -> None:
     _refused(asked)
-    note = Path(asked.layout.replaying)
+    note = Path(asked.layout.replaying.path)
     pending = json.loads(note.read_text()) | {"read_again": read_again}
-    write_json(str(note), pending | {"batch": 7})  # not applied yet
+    Document(str(note)).write(pending | {"batch": 7})  # not applied yet
     assert replay.settle(asked.layout, by="me") == 0
     assert note.exists()
     for settled in (1, 0):  # a crash before the note went away repeats it
-        write_json(str(note), pending)
+        Document(str(note)).write(pending)
         assert replay.settle(asked.layout, by="me") == settled
         assert not note.exists()
     assert quarantine.counts(asked.layout).released == 1
@@ -212,19 +212,19 @@ def test_what_is_settled_is_not_looked_at_again(asked: Request, read_again: bool
 
 def test_who_wakes_while_it_settles_leaves_the_note_of_a_later_replay(asked: Request) -> None:
     _refused(asked)
-    note, right = Path(asked.layout.replaying), quarantine.release
+    note, right = Path(asked.layout.replaying.path), quarantine.release
     later = json.loads(note.read_text()) | {"batch": 7, "ids": ["q2"]}
 
     def release(*given: Any, **more: Any) -> int:
         done = right(*given, **more)
-        write_json(str(note), later)
+        Document(str(note)).write(later)
         return done
 
     with mock.patch.object(quarantine, "release", release):
         assert replay.settle(asked.layout, by="me") == 1
     assert json.loads(note.read_text()) == later
     told: list[str] = []
-    write_json(str(note), later | {"batch": 1})
+    Document(str(note)).write(later | {"batch": 1})
     assert replay.settle(asked.layout, by="me", reached=told.append) == 1
     assert told == ["cleaned", "released"]
 
@@ -240,7 +240,7 @@ def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
     if "--undo" in verb:
         assert run(asked, "reset", "p", "--yes") == 0
     kept = (
-        asked.layout.generation,
+        asked.layout.generation.path,
         asked.layout.tables.resolutions.path,
         asked.layout.tables.parked.path,
     )

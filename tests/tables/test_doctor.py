@@ -22,7 +22,7 @@ from draindown.doctor.model import Desk, Health
 from draindown.doctor.tables import look_at_memory
 from draindown.gate import published as pointer
 from draindown.gate import waivers
-from draindown.lake.documents import write_json
+from draindown.lake.documents import Document
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.launch import jvm
@@ -130,7 +130,7 @@ WRONG: dict[str, tuple[Damage, str]] = {
         lambda a: (Path(a.layout.checkpoint(1)) / "metadata").unlink(),
         "checkpoint-without-metadata",
     ),
-    "generation torn": (lambda a: write_json(a.layout.generation, {}), "generation-damaged"),
+    "generation torn": (lambda a: a.layout.generation.write({}), "generation-damaged"),
     "table dropped": (
         lambda a: shutil.rmtree(a.layout.tables.target.path),
         "table-behind-checkpoint",
@@ -241,7 +241,7 @@ def _pending(asked: Request) -> None:
         "ids": ["q"],
         "read_again": True,
     }
-    write_json(asked.layout.replaying, content)
+    asked.layout.replaying.write(content)
 
 
 def _park(asked: Request) -> None:
@@ -261,7 +261,7 @@ def _open_row(asked: Request) -> None:
 
 
 def _stale_card(asked: Request) -> None:
-    write_json(f"{asked.layout.lease}/owner.json", asdict(Card("me", "r", "here", 1, "then")))
+    Document(f"{asked.layout.lease}/owner.json").write(asdict(Card("me", "r", "here", 1, "then")))
 
 
 def _in_flight(asked: Request) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
-from unittest import mock
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,7 +24,7 @@ from draindown.doctor.tables import look_at_memory
 from draindown.flow import discards, generations, resume, withdrawals
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake import delta, transactions
-from draindown.lake.documents import write_json
+from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
@@ -526,7 +526,7 @@ def test_a_reset_that_is_typed_twice_names_the_generation_that_its_undo_returns_
     assert reset(asked).kept == 1
     again = reset_plan.plan(asked)
     assert (again.previous, again.generation, again.kept) == (2, 2, 1)
-    Path(asked.layout.generation).write_text("{")
+    Path(asked.layout.generation.path).write_text("{")
     assert reset_plan.plan(asked).kept is None
 
 
@@ -549,13 +549,25 @@ def test_no_generation_goes_on_without_a_table_that_a_reset_put_aside(tmp_path: 
     assert resume.resume(asked.layout) == 2
 
 
+def refuse_writes(patch: pytest.MonkeyPatch, document: Document) -> None:
+    """From now on the disk is full where this document is written."""
+    right = Document.write
+
+    def write(written: Document, content: Mapping[str, Any]) -> None:
+        if written == document:
+            raise OSError("no space")
+        right(written, content)
+
+    patch.setattr(Document, "write", write)
+
+
 def test_a_reset_that_died_half_way_is_done_before_anything_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = drained(tmp_path)
     path = _torn(asked)
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
-        full.setattr(generations, "write_json", mock.Mock(side_effect=OSError("no space")))
+        refuse_writes(full, asked.layout.generation)
         reset(asked)
     assert (generations.generation(asked.layout), TableLog(path).exists) == (1, False)
     for act in (lambda: resume.resume(asked.layout), lambda: planner.plan(asked, AT)):
@@ -578,7 +590,7 @@ def test_a_table_that_was_put_back_after_half_a_reset_is_missed_no_more(
     shutil.copytree(asked.layout.tables.target.path, copy)
     _half(max(Path(asked.layout.tables.target.path, "_delta_log").glob("*.json")))
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
-        full.setattr(generations, "write_json", mock.Mock(side_effect=OSError("no space")))
+        refuse_writes(full, asked.layout.generation)
         reset(asked)
     assert code_of(lambda: resume.resume(asked.layout)) == "reset-unfinished"
     shutil.copytree(copy, asked.layout.tables.target.path)
@@ -593,7 +605,7 @@ def test_another_table_in_the_place_of_one_put_aside_does_not_count(tmp_path: Pa
     reset(asked)
     delta.append(path, pa.table({"generation": [2]}))
     assert resume.resume(asked.layout) == 2
-    write_json(asked.layout.generation, {"generation": 1, "cards": {}})
+    asked.layout.generation.write({"generation": 1, "cards": {}})
     assert code_of(lambda: resume.resume(asked.layout)) == "reset-unfinished"
 
 
@@ -602,7 +614,7 @@ def test_a_torn_name_of_the_generation_is_no_half_a_reset(tmp_path: Path) -> Non
     _torn(asked)
     reset(asked)
     write_checkpoint(asked, 2, offsets=0, commits=0)
-    write_json(asked.layout.generation, {})
+    asked.layout.generation.write({})
     assert {one.code for one in examine(asked).symptoms if one.level == "wrong"} == {
         "generation-damaged"
     }
@@ -717,9 +729,9 @@ def test_reset_heals_a_damaged_name_of_the_generation(tmp_path: Path, content: s
     asked = drained(tmp_path)
     reset(asked)
     write_checkpoint(asked, 2, offsets=0, commits=0)
-    Path(asked.layout.generation).unlink()
+    Path(asked.layout.generation.path).unlink()
     if content is not None:
-        Path(asked.layout.generation).write_text(content)
+        Path(asked.layout.generation.path).write_text(content)
     assert code_of(lambda: generations.generation(asked.layout)) == "generation-damaged"
     plan = reset(asked)
     assert (plan.previous, plan.generation) == (None, 3)
@@ -1057,7 +1069,7 @@ def test_cards_survive_as_json(tmp_path: Path) -> None:
         "by": "me",
         "without": ["x"],
     }
-    write_json(layout.generation, {"generation": 2, "cards": {"2": card}})
+    layout.generation.write({"generation": 2, "cards": {"2": card}})
     assert generations.card(layout, 2) == generations.Card(2, 1, card["at"], "me", ("x",))  # type: ignore[arg-type]
     assert generations.card(layout, 1) is None
-    assert json.loads(Path(layout.generation).read_text())["generation"] == 2
+    assert json.loads(Path(layout.generation.path).read_text())["generation"] == 2

@@ -19,6 +19,7 @@ import pytest
 
 from draindown.base.errors import TerminalError, TransientError
 from draindown.lake import delta
+from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.sources import intake, raw
@@ -657,7 +658,7 @@ def test_a_log_that_was_truncated_and_grew_again_is_never_read_on(layout: FlowHo
             with pytest.raises(TerminalError) as found:
                 act()
             assert found.value.code == "log-truncated" and cut in found.value.found
-    assert not Path(layout.accepted_losses).exists()
+    assert not Path(layout.accepted_losses.path).exists()
     assert set(made.missing(units(layout))) == {"t/0:6-12"}
     assert len(pinned(layout)) == 2
 
@@ -708,7 +709,7 @@ def test_a_copy_whose_bounds_could_not_be_written_is_not_marked_as_confined(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(bounds, "write_json", full)
+    monkeypatch.setattr(Document, "write", full)
     with pytest.raises(OSError, match="No space"):
         bounds.confine(layout, [])
     assert not bounds._mark(layout).exists()

@@ -16,7 +16,7 @@ from draindown.doctor.model import Desk
 from draindown.doctor.tables import look_at_logs
 from draindown.flow import integrity
 from draindown.lake import delta
-from draindown.lake.documents import write_json
+from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
@@ -90,7 +90,7 @@ def test_states_without_the_newest_batch_are_seen_whatever_was_lost(
         kind = draw.choice(["source", "source", "replay:a", "replay:b"])
         if kind not in replayed and kind != "source":
             replayed.append(kind)
-            write_json(f"{it.layout.replays}/{kind.partition(':')[2]}.json", {})
+            Document(f"{it.layout.replays}/{kind.partition(':')[2]}.json").write({})
         dies = draw.random() < 0.2
         it.batch(generation, kind, next_batch[kind], dies=dies)
         next_batch[kind] += not dies

@@ -21,7 +21,6 @@ from draindown.cli import main
 from draindown.doctor.examination import examine
 from draindown.flow import discards, generations, quarantine, resume
 from draindown.gate import published
-from draindown.lake.documents import read_json
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import Swap
@@ -133,7 +132,7 @@ def test_what_the_source_no_longer_holds_stops_it_until_someone_agrees(tmp_path:
     with pytest.raises(TerminalError) as caught:
         begin(asked)
     assert (caught.value.code, "0.json" in caught.value.found) == ("rebuild-input-gone", True)
-    assert not Path(asked.layout.rebuild).exists()
+    assert not Path(asked.layout.rebuild.path).exists()
     begun = begin(asked, accept_missing=True)
     staged = asked.layout.beside(begun.generation)
     assert {Path(path).name for path in generations.without(staged, 2)} == {"0.json"}
@@ -230,7 +229,7 @@ def test_an_abort_that_lost_its_lease_writes_nothing(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     begun = begin(asked)
     note, staging = (
-        Path(asked.layout.rebuild),
+        Path(asked.layout.rebuild.path),
         Path(asked.layout.beside(begun.generation).staging).parent,
     )
     before = note.read_text(), sorted(staging.rglob("*"))
@@ -646,7 +645,7 @@ def test_the_command_prints_its_plan_and_needs_a_yes(
         True,
         True,
     )
-    assert not Path(asked.layout.rebuild).exists()
+    assert not Path(asked.layout.rebuild.path).exists()
     (tmp_path / "in/0.json").unlink()
     code, said = run("--yes")
     assert (code, "rebuild-input-gone" in said, "--accept-missing" in said) == (78, True, True)
@@ -655,9 +654,9 @@ def test_the_command_prints_its_plan_and_needs_a_yes(
     code, said = run()
     assert (code, "begun before" in said) == (2, True)
     assert run("--abort")[0] == 2
-    assert read_json(asked.layout.rebuild)
+    assert asked.layout.rebuild.read()
     code, said = run("--abort", "--yes")
-    assert (code, "as it was" in said, read_json(asked.layout.rebuild)) == (0, True, None)
+    assert (code, "as it was" in said, asked.layout.rebuild.read()) == (0, True, None)
 
 
 def test_a_swap_knows_its_commit() -> None:

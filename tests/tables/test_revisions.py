@@ -10,20 +10,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from draindown.base.errors import TerminalError
-from draindown.lake import documents, revisions
+from draindown.lake.documents import Document
 from draindown.lake.revisions import KEPT, Revisions
+from draindown.lake.store import Entry, LocalStore
 
 ADD = """
 import sys
-from pathlib import Path
 from draindown.lake.revisions import Revisions
-document = Revisions(Path(sys.argv[1]), lambda found: found["all"], "")
+document = Revisions(sys.argv[1], lambda found: found["all"], "")
 for one in range(int(sys.argv[3])):
     done, own = False, f"{sys.argv[2]}-{one}"
     while not done:
@@ -39,24 +40,31 @@ def of(content: list[Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def document(tmp_path: Path) -> Revisions[list[Any]]:
-    return Revisions(tmp_path / "document", lambda found: list(found["all"]), "go on without")
+    return Revisions(str(tmp_path / "document"), lambda found: list(found["all"]), "go on without")
+
+
+def _list_always(
+    monkeypatch: pytest.MonkeyPatch, document: Revisions[list[Any]], names: list[str]
+) -> None:
+    stale = [Entry(f"{document.home}/{name}", 1, datetime.now(UTC)) for name in names]
+    monkeypatch.setattr(LocalStore, "list", lambda *_: iter(stale))
 
 
 def test_nothing_is_there_before_the_first(document: Revisions[list[Any]]) -> None:
     assert document.newest() == (0, None)
-    assert not document.home.exists()
+    assert not Path(document.home).exists()
 
 
 def test_of_two_that_read_the_same_revision_one_changes_it(document: Revisions[list[Any]]) -> None:
     assert document.put(0, of(["a"]))
     assert not document.put(0, of(["b"]))
     assert document.newest() == (1, ["a"])
-    assert stat.S_IMODE(document.home.stat().st_mode) == 0o700
-    assert stat.S_IMODE((document.home / "0000000001.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE(Path(document.home).stat().st_mode) == 0o700
+    assert stat.S_IMODE((Path(document.home) / "0000000001.json").stat().st_mode) == 0o600
 
 
 def test_changes_by_many_processes_are_all_there(document: Revisions[list[Any]]) -> None:
-    command = [sys.executable, "-c", ADD, str(document.home)]
+    command = [sys.executable, "-c", ADD, document.home]
     racing = [subprocess.Popen([*command, f"p{n}", "20"]) for n in range(4)]
     seen: set[str] = set()
     while any(process.poll() is None for process in racing):
@@ -69,7 +77,7 @@ def test_changes_by_many_processes_are_all_there(document: Revisions[list[Any]])
     assert sorted(found_at_last or []) == sorted(
         f"p{n}-{one}" for n in range(4) for one in range(20)
     )
-    assert len(list(document.home.iterdir())) == KEPT
+    assert len(list(Path(document.home).iterdir())) == KEPT
 
 
 def test_who_wakes_when_its_number_is_free_again_changes_nothing(
@@ -77,7 +85,7 @@ def test_who_wakes_when_its_number_is_free_again_changes_nothing(
 ) -> None:
     for number in range(KEPT + 3):
         assert document.put(number, of([number]))
-    assert not (document.home / "0000000002.json").exists()
+    assert not (Path(document.home) / "0000000002.json").exists()
     assert not document.put(1, of(["late"]))
     assert document.newest() == (KEPT + 3, [KEPT + 2])
 
@@ -123,7 +131,7 @@ def test_a_listing_older_than_the_file_is_made_up_for(
     document.put(0, of(["a"]))
     old = ["0000000001.json"]
     document.put(1, of(["b"]))
-    monkeypatch.setattr(revisions.os, "listdir", lambda _: old)
+    _list_always(monkeypatch, document, old)
     assert document.newest() == (2, ["b"])
     assert document.put(2, of(["c"]))
 
@@ -135,21 +143,21 @@ def test_a_reader_whose_revision_goes_meanwhile_reads_the_next(
     waiting: list[Callable[[], object]] = [
         lambda: [document.put(n, of([n])) for n in range(1, KEPT + 2)]
     ]
-    right = documents.kept
+    right = Document.parsed
 
-    def kept(path: str, *what: Any, **more: Any) -> Any:
+    def parsed(revision: Document, *what: Any, **more: Any) -> Any:
         if waiting:
             waiting.pop()()
-        return right(path, *what, **more)
+        return right(revision, *what, **more)
 
-    monkeypatch.setattr(revisions, "kept", kept)
+    monkeypatch.setattr(Document, "parsed", parsed)
     assert document.newest() == (KEPT + 2, [KEPT + 1])
 
 
 def test_a_listing_that_names_what_is_gone_for_good_is_an_error(
     document: Revisions[list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(revisions.os, "listdir", lambda _: ["0000000007.json"])
+    _list_always(monkeypatch, document, ["0000000007.json"])
     with pytest.raises(OSError, match="0000000007"):
         document.newest()
 
@@ -179,7 +187,7 @@ def test_what_is_torn_is_told_and_the_one_before_counts_without_it(
     document: Revisions[list[Any]],
 ) -> None:
     document.put(0, of(["a"]))
-    torn = document.home / "0000000002.json"
+    torn = Path(document.home) / "0000000002.json"
     torn.write_text("[1,")
     with pytest.raises(TerminalError) as caught:
         document.newest()

@@ -27,7 +27,7 @@ from draindown.base.errors import TerminalError, TransientError
 from draindown.doctor.examination import examine
 from draindown.lake import delta
 from draindown.lake.commits import FENCE
-from draindown.lake.documents import write_json
+from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
@@ -626,7 +626,7 @@ def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) 
             "asked": "",
             "parts": [],
         }
-        write_json(f"{where.replays}/r{number}.json", pinned | {"begun": True, "done": 0})
+        Document(f"{where.replays}/r{number}.json").write(pinned | {"begun": True, "done": 0})
     Path(where.replays, "torn.json").write_text("{")
     assert fencing.write(where, 1, check=lambda: None) == []
     known = DeltaTable(where.tables.target.path)

@@ -19,7 +19,7 @@ from draindown import pages
 from draindown.base.clock import now
 from draindown.cli import main
 from draindown.flow import at_work, standing
-from draindown.lake.documents import write_json
+from draindown.lake.documents import Document
 from draindown.recovery import half_rebuilt
 from draindown.recovery.opening import lease_of
 from draindown.runs import report, store
@@ -54,7 +54,7 @@ def again(asked: Request, **more: Any) -> Request:
 def die(asked: Request) -> None:
     """Leave the note that a driver leaves which is killed."""
     note = {"pid": 1, "host": "elsewhere", "at": now().isoformat(), "try": asked.try_number}
-    write_json(asked.layout.at_work(asked.run_id, asked.step, asked.start), note)
+    Document(asked.layout.at_work(asked.run_id, asked.step, asked.start)).write(note)
 
 
 def project(asked: Request) -> None:
@@ -187,7 +187,7 @@ def test_a_rebuild_that_is_half_done_is_in_report_overview_and_page_as_in_doctor
     project(asked)
     done(asked)
     begun = {"generation": 2, "previous": 1, "at": "then", "by": "me", "contract": "c"}
-    write_json(asked.layout.rebuild, begun | change)
+    asked.layout.rebuild.write(begun | change)
     for words in (["report", "p"], ["report"], ["doctor"]):
         main(["--root", str(tmp_path), *words])
         assert code in capsys.readouterr().out, words
@@ -195,7 +195,7 @@ def test_a_rebuild_that_is_half_done_is_in_report_overview_and_page_as_in_doctor
     assert view.rebuild is not None and view.rebuild.code == code
     with lease_of(asked.layout, LeaseSpec(), owner="me", run_id="x"):
         assert half_rebuilt.found(asked.layout) is None, "whoever holds the lease works on it"
-    Path(asked.layout.rebuild).unlink()
+    Path(asked.layout.rebuild.path).unlink()
     assert half_rebuilt.found(asked.layout) is None
 
 

@@ -38,7 +38,10 @@ TORN = {"empty": b"", "half": b'{"version": 3, "ta', "no object": b"[5]", "bytes
 KEPT: dict[str, tuple[Callable[[FlowHome], str], Callable[[FlowHome], Any]]] = {
     "published": (lambda layout: f"{layout.published}/0000000001.json", published.published),
     "waivers": (lambda layout: f"{layout.waivers}/0000000001.json", waivers.waivers),
-    "replaying": (lambda layout: layout.replaying, lambda layout: replay.settle(layout, by="me")),
+    "replaying": (
+        lambda layout: layout.replaying.path,
+        lambda layout: replay.settle(layout, by="me"),
+    ),
     "replay": (lambda layout: f"{layout.replays}/0123456789ab.json", replay.unfinished),
 }
 
@@ -72,9 +75,9 @@ def test_doctor_and_the_command_line_say_which_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = drained(tmp_path)
-    tear(asked.layout.replaying)
+    tear(asked.layout.replaying.path)
     (symptom,) = [one for one in examine(asked).symptoms if one.level == "wrong"]
-    assert (symptom.code, symptom.part, asked.layout.replaying in symptom.found) == (
+    assert (symptom.code, symptom.part, asked.layout.replaying.path in symptom.found) == (
         "state-damaged",
         "replays",
         True,
@@ -150,10 +153,10 @@ def test_when_old_files_were_removed_is_not_worth_an_error(tmp_path: Path, conte
     compaction.remember_vacuumed(layout, "table", files=3, run_id="r")
     assert compaction.vacuumed(layout)["table"]["files"] == 3
     for table in (b"5", b'{"at": "x"}'):
-        tear(layout.vacuumed, b'{"format": 1, "tables": {"table": ' + table + b"}}")
+        tear(layout.vacuumed.path, b'{"format": 1, "tables": {"table": ' + table + b"}}")
         assert compaction.vacuumed(layout) == {}
     for other in (content, b'{"tables": {}}'):
-        tear(layout.vacuumed, other)
+        tear(layout.vacuumed.path, other)
         assert compaction.vacuumed(layout) == {}
 
 
@@ -162,11 +165,11 @@ def test_a_rebuild_whose_file_is_torn_can_be_aborted_and_begun_anew(
     tmp_path: Path, content: bytes
 ) -> None:
     asked = drained(tmp_path)
-    tear(asked.layout.rebuild, content)  # a crash came before anything was staged
+    tear(asked.layout.rebuild.path, content)  # a crash came before anything was staged
     assert rebuild.unfinished(asked.layout) is None
     begun = begin(asked)
     read_all(asked, begun, batches=1)
-    tear(asked.layout.rebuild, content)
+    tear(asked.layout.rebuild.path, content)
     found = rebuild.unfinished(asked.layout)
     assert found is not None
     assert (found.generation, found.previous, found.by, found.contract) == (
@@ -177,7 +180,7 @@ def test_a_rebuild_whose_file_is_torn_can_be_aborted_and_begun_anew(
     )
     assert code_of(lambda: rebuild.plan(asked)) == "rebuild-damaged"
     assert abort(asked.layout, lambda: None) == begun.generation
-    assert not Path(asked.layout.rebuild).exists()
+    assert not Path(asked.layout.rebuild.path).exists()
     assert begin(asked).generation > begun.generation
 
 
@@ -186,10 +189,10 @@ def test_a_swapped_rebuild_whose_file_is_torn_is_finished(tmp_path: Path, conten
     asked = drained(tmp_path)
     begun = begin(asked)
     swap(asked, read_all(asked, begun))
-    tear(asked.layout.rebuild, content)
+    tear(asked.layout.rebuild.path, content)
     found = recovery_swap.finish(asked.layout, by="me")
     assert found is not None and found.generation == begun.generation
-    assert not Path(asked.layout.rebuild).exists()
+    assert not Path(asked.layout.rebuild.path).exists()
     assert not _left(asked)
 
 
@@ -205,11 +208,11 @@ def test_a_swapped_rebuild_of_which_nothing_is_known_is_told(
     asked = drained(tmp_path)
     staged = read_all(asked, begin(asked))
     swap(asked, staged)
-    tear(asked.layout.rebuild)
-    tear(staged.layout.generation, content)
+    tear(asked.layout.rebuild.path)
+    tear(staged.layout.generation.path, content)
     with pytest.raises(TerminalError) as caught:
         recovery_swap.finish(asked.layout, by="me")
-    assert (caught.value.code, staged.layout.generation in caught.value.next[0]) == (
+    assert (caught.value.code, staged.layout.generation.path in caught.value.next[0]) == (
         "rebuild-damaged",
         True,
     )
@@ -219,8 +222,8 @@ def test_a_swapped_rebuild_of_which_nothing_is_known_is_told(
 def test_a_rebuild_whose_files_are_all_torn_can_be_aborted(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     staged = read_all(asked, begin(asked), batches=1)
-    tear(asked.layout.rebuild)
-    tear(staged.layout.generation)
+    tear(asked.layout.rebuild.path)
+    tear(staged.layout.generation.path)
     assert code_of(lambda: rebuild.plan(asked)) == "rebuild-damaged"
     assert abort(asked.layout, lambda: None) == 2
     assert rebuild.unfinished(asked.layout) is None
@@ -233,13 +236,13 @@ def test_a_torn_rebuild_is_found_below_a_later_generation_and_a_finished_one_is_
     asked = drained(tmp_path)
     swap(asked, read_all(asked, begin(asked)))
     assert recovery_swap.finish(asked.layout, by="me")
-    tear(asked.layout.rebuild)
+    tear(asked.layout.rebuild.path)
     assert rebuild.unfinished(asked.layout) is None  # what is left of it is its log
     begun = begin(asked)
     assert begun.generation == 3
     reset.begin(asked, reset.plan(asked), by="me", accept_missing=False)
     write_checkpoint(asked, 4, offsets=1, commits=1)
-    tear(asked.layout.rebuild)
+    tear(asked.layout.rebuild.path)
     found = rebuild.unfinished(asked.layout)
     assert found is not None and (found.generation, found.previous) == (3, 2)
     assert "rebuild-overtaken" in _left(asked)

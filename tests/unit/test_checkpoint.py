@@ -184,11 +184,11 @@ def test_a_damaged_or_missing_name_of_the_generation_is_refused(
     layout = FlowHome(str(tmp_path), **LAYOUT)
     Path(layout.checkpoint(2)).mkdir(parents=True)
     if content is not None:
-        Path(layout.generation).write_text(content)
+        Path(layout.generation.path).write_text(content)
     with pytest.raises(TerminalError) as caught:
         generation(layout)
     assert caught.value.code == "generation-damaged"
-    assert layout.generation in caught.value.found
+    assert layout.generation.path in caught.value.found
 
 
 def test_a_lost_checkpoint_is_refused_where_batches_are_known(tmp_path: Path) -> None:

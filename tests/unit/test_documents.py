@@ -18,7 +18,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit, exit_for
 from draindown.flow import generations, proven, release_intent, schema_drift
 from draindown.gate import published, waivers
-from draindown.lake import delta, documents
+from draindown.lake import delta
 from draindown.lake.home import FlowHome
 from draindown.lease import holder
 from draindown.lease.shared import Epochs
@@ -37,26 +37,26 @@ def layout(tmp_path: Path) -> FlowHome:
 
 
 READERS: dict[str, tuple[Callable[[FlowHome], str], Callable[[FlowHome], object]]] = {
-    "generation": (lambda at: at.generation, generations.generation),
-    "cards": (lambda at: at.generation, generations.cards),
-    "damaged generation": (lambda at: at.generation, generations.generation_if_told),
-    "rebuild": (lambda at: at.rebuild, rebuild.unfinished),
-    "released": (lambda at: at.replaying, release_intent.pending),
+    "generation": (lambda at: at.generation.path, generations.generation),
+    "cards": (lambda at: at.generation.path, generations.cards),
+    "damaged generation": (lambda at: at.generation.path, generations.generation_if_told),
+    "rebuild": (lambda at: at.rebuild.path, rebuild.unfinished),
+    "released": (lambda at: at.replaying.path, release_intent.pending),
     "replay": (lambda at: f"{at.replays}/r.json", lambda at: replay._pinned(at, "r")),
     "published": (lambda at: f"{at.published}/0000000001.json", published.published),
     "waivers": (lambda at: f"{at.waivers}/0000000001.json", waivers.waivers),
-    "proof": (lambda at: at.proven, proven.newest),
+    "proof": (lambda at: at.proven.path, proven.newest),
     "reader": (lambda at: f"{at.readers}/q.g.json", registered.readers),
-    "vacuumed": (lambda at: at.vacuumed, compaction.vacuumed),
-    "loads": (lambda at: at.loads, batch_size.loads),
-    "drift": (lambda at: at.drift, schema_drift.seen),
+    "vacuumed": (lambda at: at.vacuumed.path, compaction.vacuumed),
+    "loads": (lambda at: at.loads.path, batch_size.loads),
+    "drift": (lambda at: at.drift.path, schema_drift.seen),
     "owner": (lambda at: f"{at.lease}/owner.json", holder.local_card),
     "unfenced": (lambda at: f"{at.lease}/unfenced.json", holder.unfenced),
     "epoch": (
         lambda at: f"{at.lease}/epochs/0000000001.json",
         lambda at: Epochs(f"{at.lease}/epochs", 1.0).card(1),
     ),
-    "report": (lambda at: at.report("r", "drain"), lambda at: store.read(at, "r", "drain")),
+    "report": (lambda at: at.report("r", "drain").path, lambda at: store.read(at, "r", "drain")),
 }
 
 
@@ -82,11 +82,11 @@ def test_a_document_of_another_format_is_refused_by_name(layout: FlowHome, name:
 
 
 def test_a_document_says_its_format_and_is_read_without_it(layout: FlowHome) -> None:
-    documents.write_json(layout.drift, {"seen": []})
-    assert json.loads(Path(layout.drift).read_text()) == {"format": 1, "seen": []}
-    assert documents.read_json(layout.drift) == {"seen": []}
-    documents.delete(layout.drift)
-    assert documents.read_json(layout.drift) is None
+    layout.drift.write({"seen": []})
+    assert json.loads(Path(layout.drift.path).read_text()) == {"format": 1, "seen": []}
+    assert layout.drift.read() == {"seen": []}
+    layout.drift.delete()
+    assert layout.drift.read() is None
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "5", '{"seen": []}'])
@@ -99,16 +99,31 @@ def test_what_is_no_document_is_torn_and_of_no_format(layout: FlowHome, content:
 
 
 def test_a_document_is_written_only_where_nobody_was_quicker(layout: FlowHome) -> None:
-    path = layout.drift
-    assert documents.create_json(path, {"n": 1})
-    assert not documents.create_json(path, {"n": 2})
-    assert documents.read_json(path) == {"n": 1}
+    assert layout.drift.create({"n": 1})
+    assert not layout.drift.create({"n": 2})
+    assert layout.drift.read() == {"n": 1}
+
+
+def test_a_view_reads_a_document_once_and_again_what_it_wrote(layout: FlowHome) -> None:
+    view = layout.view()
+    assert not view.drift.exists
+    layout.drift.write({"n": 1})
+    assert (view.drift.read(), layout.drift.read()) == (None, {"n": 1})
+    view.drift.write({"n": 2})
+    layout.drift.write({"n": 3})
+    assert view.drift.read() == {"n": 3}, "what it wrote is read again, once"
+    layout.drift.delete()
+    assert view.drift.read() == {"n": 3}
+    found = view.drift.read()
+    assert found is not None
+    found["n"] = 4
+    assert view.drift.read() == {"n": 3}, "what a caller changes stays its own"
 
 
 def test_a_reset_does_not_write_over_a_generation_of_another_format(tmp_path: Path) -> None:
     asked = request(tmp_path)
     delta.create(asked.layout.tables.intake(1).path, pa.schema([("slice", pa.int64())]))
-    path = Path(asked.layout.generation)
+    path = Path(asked.layout.generation.path)
     path.write_text(json.dumps({"format": 2, "generation": 7}))
     with pytest.raises(TerminalError) as caught:
         reset.plan(asked)

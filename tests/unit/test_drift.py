@@ -56,7 +56,7 @@ def test_what_was_seen_is_remembered_once(layout: FlowHome) -> None:
 
 def test_a_torn_memory_is_made_anew(layout: FlowHome) -> None:
     schema_drift.remember(layout, [sighting("x")])
-    Path(layout.drift).write_text('{"seen": [{"kind"')
+    Path(layout.drift.path).write_text('{"seen": [{"kind"')
     assert schema_drift.seen(layout) == []
     schema_drift.remember(layout, [sighting("y")])
     assert [one.name for one in schema_drift.seen(layout)] == ["y"]

@@ -461,7 +461,7 @@ def test_a_copy_whose_lake_is_drained_anew_is_as_confined_as_before(
     )
     assert found.fired and not found.wrong
     assert looks == [looks[0]] * 2 and looks[0] != more
-    Path(found.project.layout.bounds).unlink()
+    Path(found.project.layout.bounds.path).unlink()
     with pytest.raises(TerminalError) as raised:
         within(more, found.project.layout)
     assert raised.value.code == "state-damaged"

@@ -34,7 +34,7 @@ def test_it_lies_with_the_reports_of_its_run_for_its_owner_alone(tmp_path: Path)
     finally:
         os.umask(before)
     assert log.path == layout.log("r", "check")
-    assert Path(log.path).parent == Path(layout.report("r", "check")).parent
+    assert Path(log.path).parent == Path(layout.report("r", "check").path).parent
     assert stat.S_IMODE(Path(log.path).stat().st_mode) == 0o600
     assert stat.S_IMODE(Path(layout.home).stat().st_mode) == 0o700
 

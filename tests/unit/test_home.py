@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from draindown.base.clock import now
+from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome, Tables, safe_name
 from draindown.runs import store
 from draindown.runs.report import StepReport
@@ -39,7 +40,9 @@ def test_a_rebuild_has_its_own_tables_and_shares_what_is_read_and_decided() -> N
 def _paths(home: FlowHome) -> dict[str, str]:
     own = {name: getattr(home, name) for name in _properties(FlowHome)}
     tables = {f"tables.{name}": getattr(home.tables, name).path for name in _properties(Tables)}
-    return {name: path for name, path in (own | tables).items() if isinstance(path, str)}
+    return {
+        name: str(path) for name, path in (own | tables).items() if isinstance(path, str | Document)
+    }
 
 
 def _properties(kind: type) -> list[str]:
@@ -125,7 +128,7 @@ def test_old_runs_are_forgotten_beyond_the_newest(tmp_path: Path) -> None:
     layout = FlowHome(str(tmp_path), "p", "f", "t")
     for day in range(6):
         for file in (
-            Path(layout.report(f"r{day}", "plan")),
+            Path(layout.report(f"r{day}", "plan").path),
             Path(layout.all_validations, f"r{day}", "index.html"),
         ):
             file.parent.mkdir(parents=True)

@@ -104,7 +104,7 @@ def test_a_torn_note_of_the_newest_start_is_made_again_from_the_reports(
     layout: FlowHome, clock: Clock
 ) -> None:
     newest = [began(layout, run, clock) for run in "abc"][-1]
-    Path(layout.newest_start).write_text("{")
+    Path(layout.newest_start.path).write_text("{")
     clock.at = NOON - timedelta(days=1)
     assert newest < store.next_start(layout) < store.next_start(layout)
 
@@ -153,7 +153,7 @@ def test_a_start_that_is_ahead_of_the_clock_is_forgotten_by_when_it_was_written(
 ) -> None:
     clock.at = now() + timedelta(days=365)
     for run in ("a", "b"):
-        path = Path(layout.report(run, "drain", began(layout, run, clock)))
+        path = Path(layout.report(run, "drain", began(layout, run, clock)).path)
         os.utime(path, (0, 0))
     assert store.forget_old(layout, keep=1) == 1
     assert store.runs(layout) == ["b"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "draindown"
-_WRITES = ("write_json", "create_json", "delete")
+_WRITES = ("write", "create", "delete")
 _DOCUMENTS = {
     "generation",
     "rebuild",
@@ -37,14 +37,12 @@ def calls() -> Iterator[tuple[str, str, ast.Call]]:
 def test_a_document_is_written_by_one_module() -> None:
     writers = defaultdict(set)
     for module, name, call in calls():
-        if name in _WRITES and call.args and isinstance(call.args[0], ast.Attribute):
+        if name in _WRITES and isinstance(call.func, ast.Attribute):
+            document = call.func.value
+            if isinstance(document, ast.Attribute):
+                writers[document.attr].add(module)
+        if name == "Revisions" and isinstance(call.args[0], ast.Attribute):
             writers[call.args[0].attr].add(module)
-        if (
-            name == "Revisions"
-            and isinstance(call.args[0], ast.Call)
-            and isinstance(call.args[0].args[0], ast.Attribute)
-        ):
-            writers[call.args[0].args[0].attr].add(module)
     assert {
         document: writers[document] for document in _DOCUMENTS if len(writers[document]) != 1
     } == {}

@@ -109,7 +109,7 @@ def test_the_first_plan_begins_the_lake_and_puts_it_on_record(project: Path) -> 
     lake = _lake(project)
     assert lake.own is not None and lake.known == lake.own.id and lake.answer == "open"
     assert (project / ".draindown" / ".gitignore").read_text() == "*\n"
-    assert Path(identity.identity_of(lake.path)).stat().st_mode & 0o044, (
+    assert Path(identity.identity_of(lake.path).path).stat().st_mode & 0o044, (
         "readers of the lake may read it"
     )
     assert _plan(project).own == lake.own

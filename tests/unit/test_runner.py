@@ -22,7 +22,7 @@ from pyspark import SparkContext
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.exits import Exit
 from draindown.flow import at_work, schema_drift
-from draindown.lake.documents import write_json
+from draindown.lake.documents import Document
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs import report, store
@@ -275,7 +275,7 @@ def test_a_driver_that_nobody_listens_to_leaves_a_report(
 
 def test_the_next_start_tells_of_one_whose_driver_died(asked: Request) -> None:
     note = {"pid": 20434, "host": "vm", "at": AT.isoformat()}
-    write_json(asked.layout.at_work(asked.run_id, asked.step), note)
+    Document(asked.layout.at_work(asked.run_id, asked.step)).write(note)
     done = report.of(asked, AT, "idle")
     told, code = attempt(asked, lambda _: done)
     assert code == Exit.DONE and [finding.kind for finding in told.findings] == ["died"]

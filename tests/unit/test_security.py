@@ -279,8 +279,8 @@ def test_a_command_that_an_error_prints_means_the_same_to_bash(word: str) -> Non
 )
 def test_s3_no_run_id_leads_out_of_its_directory(layout: FlowHome, run_id: str) -> None:
     for path, home in (
-        (layout.report(run_id, "drain"), f"{layout.home}/reports"),
-        (layout.report("r", "drain", run_id), f"{layout.home}/reports"),
+        (layout.report(run_id, "drain").path, f"{layout.home}/reports"),
+        (layout.report("r", "drain", run_id).path, f"{layout.home}/reports"),
         (layout.validations(run_id, "s") + "/x", f"{layout.home}/validations/{safe_name(run_id)}"),
         (layout.validations("r", run_id) + "/x", f"{layout.home}/validations/r"),
     ):
@@ -294,7 +294,7 @@ def test_s3_a_report_outside_the_reports_is_not_shown(
     layout = FlowHome(str(project / "lake"), "p", "f", "f")
     store.write(layout, reports("planted")[1])
     outside = Path(layout.home, "drain.json")
-    outside.write_text(Path(layout.report("r", "drain")).read_text())
+    outside.write_text(Path(layout.report("r", "drain").path).read_text())
     assert main(["--root", str(project), "report", "p", "--run", "r"]) == 0
     assert "planted" in capsys.readouterr().out
     for run_id in ("..", "r/../..", f"{project}/lake/_draindown/p/f"):

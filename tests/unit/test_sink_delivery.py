@@ -281,7 +281,7 @@ def test_a_batch_that_was_refused_and_given_up_is_passed_over_with_other_rows_to
         sink.refuses = False
         _deliver(layout, sink, 4, {5: "c"})
         assert sink.table == {5: "c"}
-        Path(layout.sink("s")).unlink()
+        Path(layout.sink("s").path).unlink()
 
 
 def test_the_ways_on_from_a_refusal_are_those_of_a_fill(layout: FlowHome) -> None:

@@ -166,7 +166,7 @@ WORDS = '[{"raw_bytes": "x", "kept_bytes": 1, "spilled_bytes": 1, "gc_seconds": 
 
 @pytest.mark.parametrize("text", ["", "[{", "[1]", '[{"raw_bytes": 1}]', '{"a": 1}', WORDS, "null"])
 def test_what_can_not_be_read_is_not_known(tmp_path: Path, text: str) -> None:
-    place = Path(layout(tmp_path).loads)
+    place = Path(layout(tmp_path).loads.path)
     place.parent.mkdir(parents=True)
     place.write_text(text)
     assert batch_size.loads(layout(tmp_path)) == []

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from draindown.base.clock import now
 from draindown.base.exits import Exit
-from draindown.lake.documents import create_json, read_json
 from draindown.lake.home import FlowHome
 from draindown.runs import store
 from draindown.runs.report import PlanPart, StepReport
@@ -56,9 +55,7 @@ def take(request: Request, drained: Mapping[str, Any] | None) -> StepReport | No
     with suppress(
         OSError
     ):  # a lake that takes no note: a driver of its own says what is wrong with it
-        if create_json(
-            request.layout.taken(request.run_id, request.step, newest.start), _by(request)
-        ):
+        if request.layout.taken(request.run_id, request.step, newest.start).create(_by(request)):
             return newest
     return None
 
@@ -76,9 +73,7 @@ def unannounced(layout: FlowHome) -> Published | None:
     if pointer is None or not pointer.start or store.read(layout, pointer.run_id, "plan") is None:
         return None
     return (
-        pointer
-        if read_json(layout.announced(pointer.run_id, "check", pointer.start)) is None
-        else None
+        pointer if layout.announced(pointer.run_id, "check", pointer.start).read() is None else None
     )
 
 
@@ -89,12 +84,12 @@ def announce(request: Request, run_id: str, start: str) -> bool:
     Return whether the event is due: no task of another run noted it before. A task that finds its
     own note may have been killed before Airflow made the event.
     """
-    path = request.layout.announced(run_id, "check", start)
+    note = request.layout.announced(run_id, "check", start)
     with suppress(
         OSError, ValueError
     ):  # the event comes all the same, and another one with the next run
-        if not create_json(path, _by(request)):
-            noted = str((read_json(path) or {}).get("owner", ""))
+        if not note.create(_by(request)):
+            noted = str((note.read() or {}).get("owner", ""))
             return noted.rpartition(" try ")[0] == request.owner.rpartition(" try ")[0]
     return True
 

@@ -20,7 +20,7 @@ from typing import Any
 from draindown.base.clock import now
 from draindown.base.formatting import printable
 from draindown.flow import traces
-from draindown.lake.documents import encode, make_home, read_json
+from draindown.lake.documents import Document, encode, make_home
 from draindown.lake.home import FlowHome, safe_name
 from draindown.lake.table_log import UNREADABLE
 from draindown.lease import holder as lease_holder
@@ -225,7 +225,7 @@ def _of_step(layout: FlowHome, run_id: str, step: Step, ending: str) -> list[Pat
 def _note(path: Path) -> dict[str, Any] | None:
     """Return the content of the note: empty if it is torn, None if there is no note."""
     try:
-        found = read_json(str(path))
+        found = Document(str(path)).read()
     except ValueError:
         return {}
     return found if isinstance(found, dict) or found is None else {}

@@ -22,7 +22,6 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import count, printable
 from draindown.flow import checkpoint
 from draindown.flow.checkpoint import Checkpoint, _restore, newest_directory
-from draindown.lake.documents import read_json, write_json
 from draindown.lake.home import FlowHome
 from draindown.lake.torn import UNREAD
 from draindown.lake.transactions import app_id
@@ -50,7 +49,7 @@ def generation(layout: FlowHome) -> int:
     another format.
     """
     try:
-        content = _content(layout)
+        content = layout.generation.read()
         number = 1 if content is None else int(content["generation"])
     except (ValueError, KeyError, TypeError):
         raise _generation_error(layout, "it can't be read") from None
@@ -59,10 +58,6 @@ def generation(layout: FlowHome) -> int:
             layout, f"it is missing, yet generation {newest_directory(layout)} has a checkpoint"
         )
     return number
-
-
-def _content(layout: FlowHome) -> dict[str, Any] | None:
-    return layout.once(layout.generation, lambda: read_json(layout.generation))
 
 
 def refuse_lost(layout: FlowHome, generation: int, app_known: int | None) -> None:
@@ -156,7 +151,7 @@ def shown(names: Iterable[str]) -> str:
 def cards(layout: FlowHome) -> dict[str, dict[str, Any]]:
     """Return all cards by generation number; none if `generation.json` is unreadable."""
     try:
-        content = _content(layout)
+        content = layout.generation.read()
     except ValueError:
         return {}
     found = None if content is None else content.get("cards")
@@ -192,8 +187,7 @@ def begin_staged(staged: FlowHome, own: Card) -> None:
     """Write the `generation.json` under which the tables of `staged`, a rebuild's layout, are
     drained.
     """
-    write_json(
-        staged.generation,
+    staged.generation.write(
         {"generation": own.generation, "cards": {str(own.generation): asdict(own)}},
     )
 
@@ -201,7 +195,7 @@ def begin_staged(staged: FlowHome, own: Card) -> None:
 def take_place(staged: FlowHome) -> None:
     """Make a rebuild's generation the live one, with its card from the staging area."""
     live, number = staged.live, staged.staged
-    write_json(live.generation, {"generation": number, "cards": cards(live) | cards(staged)})
+    live.generation.write({"generation": number, "cards": cards(live) | cards(staged)})
 
 
 def leave_out(layout: FlowHome, units: Iterable[str], *, by: str, at: datetime) -> None:
@@ -227,7 +221,7 @@ def left_out(layout: FlowHome) -> dict[int, frozenset[str]]:
 
 def _write(layout: FlowHome, live: int, own: Card | None = None) -> None:
     changed = {} if own is None else {str(own.generation): asdict(own)}
-    write_json(layout.generation, {"generation": live, "cards": cards(layout) | changed})
+    layout.generation.write({"generation": live, "cards": cards(layout) | changed})
 
 
 def next_number(layout: FlowHome, live: int | None) -> int:

@@ -74,7 +74,7 @@ def claim(layout: FlowHome) -> None:
 
 
 def _claims(place: str) -> Revisions[_Named]:
-    return Revisions(Path(place), _named, "two flows may write one table")
+    return Revisions(place, _named, "two flows may write one table")
 
 
 def _named(content: dict[str, str]) -> _Named:

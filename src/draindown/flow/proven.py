@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from draindown.base.formatting import count
-from draindown.lake import documents
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 
@@ -92,13 +91,11 @@ def keep(layout: FlowHome, certificate: Mapping[str, Any]) -> None:
         found.table_version,
     )
     if before is None or before.holds or not same:
-        documents.write_json(layout.proven, asdict(found))
+        layout.proven.write(asdict(found))
 
 
 def newest(layout: FlowHome) -> Proven | None:
     """Return what the newest proof found, or None where there was none. Raises TerminalError
     `state-damaged`.
     """
-    return documents.kept(
-        layout.proven, lambda content: Proven(**content), without="prove writes it again"
-    )
+    return layout.proven.parsed(lambda content: Proven(**content), without="prove writes it again")

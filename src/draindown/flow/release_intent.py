@@ -11,8 +11,6 @@ from typing import Any
 from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import generations, quarantine
-from draindown.lake import documents
-from draindown.lake.documents import kept, write_json
 from draindown.lake.home import FlowHome
 from draindown.lake.transactions import WriterId
 from draindown.ledger import table as ledger_table
@@ -41,12 +39,12 @@ def pending(layout: FlowHome) -> Pending | None:
     """Return the note that waits to be settled, or None. Raises TerminalError `state-damaged`."""
     lost = "refused rows that were let through last may stay open: see `state-damaged` before you decide about them"
     # no fallback to an older copy: its batch was settled long ago
-    return kept(layout.replaying, _read, without=lost, copied=False)
+    return layout.replaying.parsed(_read, without=lost, copied=False)
 
 
 def note(layout: FlowHome, of: Pending) -> None:
     """Write the note of a batch, replacing any older one. Call it under the lease."""
-    write_json(layout.replaying, asdict(of))
+    layout.replaying.write(asdict(of))
 
 
 def forget(layout: FlowHome, settled: Pending) -> None:
@@ -54,7 +52,7 @@ def forget(layout: FlowHome, settled: Pending) -> None:
     later batch.
     """
     if pending(layout) == settled:
-        documents.delete(layout.replaying)
+        layout.replaying.delete()
 
 
 def unsettled(layout: FlowHome) -> int:

@@ -18,7 +18,6 @@ from typing import Literal
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.flow import renamed_fields
-from draindown.lake.documents import read_json, write_json
 from draindown.lake.home import FlowHome
 from draindown.ledger.rows import Place
 from draindown.spec.derived import DerivedFlow
@@ -119,7 +118,7 @@ def seen(layout: FlowHome) -> list[Sighting]:
     torn.
     """
     try:
-        content = read_json(layout.drift)
+        content = layout.drift.read()
         return [
             Sighting(**(row | {"with_it": tuple(row["with_it"])}))
             for row in (content or {})["seen"]
@@ -149,7 +148,7 @@ def remember(layout: FlowHome, sightings: Iterable[Sighting]) -> None:
             Sighting(**(vars(fresh[len(kept)]) | {"kind": "many-fields", "name": "", "rows": 0}))
         )
     if kept or first_values:
-        write_json(layout.drift, {"seen": [asdict(one) for one in [*known, *kept]]})
+        layout.drift.write({"seen": [asdict(one) for one in [*known, *kept]]})
 
 
 def _first_values(

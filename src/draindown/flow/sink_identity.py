@@ -8,10 +8,9 @@ sinks/lake                   the name under which the sinks know the lake, where
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from draindown.base.clock import now
-from draindown.lake.documents import create_json, kept, make_home
+from draindown.lake.documents import make_home
 from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
 
@@ -24,11 +23,11 @@ def next_epoch(layout: FlowHome, check: Callable[[], None]) -> int:
     that a lake that was restored from an older copy does not begin below what its sinks know.
     """
     make_home(layout)
-    home = Path(layout.sinks)
-    home.mkdir(mode=0o700, exist_ok=True)
-    create_json(_name_of_lake(layout), {"lake": layout.lake})
+    layout.sinks_name.create({"lake": layout.lake})
     revisions = Revisions(
-        home / "epochs", lambda content: int(content["epoch"]), "epochs go on from the clock"
+        f"{layout.sinks}/epochs",
+        lambda content: int(content["epoch"]),
+        "epochs go on from the clock",
     )
     while True:
         number, last = revisions.newest()
@@ -45,12 +44,6 @@ def lake_name(layout: FlowHome) -> str:
     the sinks: neither what they recorded, nor which drivers they exclude. Raises TerminalError
     `state-damaged`.
     """
-    path, without = (
-        _name_of_lake(layout),
-        "the sinks then know the lake by its address now, and must be filled",
-    )
-    return kept(path, lambda content: str(content["lake"]), without=without) or layout.lake
-
-
-def _name_of_lake(layout: FlowHome) -> str:
-    return f"{layout.sinks}/lake"
+    without = "the sinks then know the lake by its address now, and must be filled"
+    name = layout.sinks_name.parsed(lambda content: str(content["lake"]), without=without)
+    return name or layout.lake

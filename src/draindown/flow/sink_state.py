@@ -16,7 +16,6 @@ from typing import Any, Self
 
 from draindown.base.clock import now
 from draindown.base.errors import TransientError
-from draindown.lake.documents import kept, write_json
 from draindown.lake.home import FlowHome
 from draindown.lake.transactions import WriterId
 from draindown.sinks.port import FILL
@@ -137,7 +136,7 @@ class SinkState:
         lost = (
             f"then: draindown sink fill {layout.pipeline} --flow {layout.flow} --sink {name} --yes"
         )
-        return kept(layout.sink(name), cls._parsed, without=lost, copied=False) or cls()
+        return layout.sink(name).parsed(cls._parsed, without=lost, copied=False) or cls()
 
     @classmethod
     def _parsed(cls, content: dict[str, Any]) -> Self:
@@ -156,7 +155,7 @@ class SinkState:
     def write(self, layout: FlowHome, name: str) -> None:
         """Replace the document."""
         Path(layout.sinks).mkdir(mode=0o700, exist_ok=True)
-        write_json(layout.sink(name), asdict(self))
+        layout.sink(name).write(asdict(self))
 
     def of(self, writer: str) -> Sending | None:
         """Return the newest batch of a writer."""

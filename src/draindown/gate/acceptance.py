@@ -10,7 +10,6 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -147,7 +146,7 @@ def _rows_path(layout: FlowHome, table: str, commit: ForeignCommit) -> str:
 
 def _documents(layout: FlowHome) -> Revisions[list[Acceptance]]:
     lost = "the acceptances before it count: one may be missing; accept it again"
-    return Revisions(Path(layout.foreign), _parsed, lost)
+    return Revisions(layout.foreign, _parsed, lost)
 
 
 def _parsed(content: Mapping[str, Any]) -> list[Acceptance]:

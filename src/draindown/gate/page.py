@@ -8,7 +8,7 @@ from jinja2 import Environment, StrictUndefined
 
 from draindown.base.clock import now
 from draindown.base.formatting import value_text
-from draindown.lake.documents import write_json
+from draindown.lake.documents import Document
 from draindown.lake.store import store_of
 from draindown.runs.report import CheckPart, Expectation
 from draindown.runs.request import Request
@@ -33,7 +33,7 @@ def write(request: Request, part: CheckPart) -> str:
     """Write `result.json` and the page of one start of a check. Return the path of the page."""
     directory = request.layout.validations(request.run_id, request.start)
     content = _content(request, part)
-    write_json(f"{directory}/result.json", content)
+    Document(f"{directory}/result.json").write(content)
     page = path(request)
     store_of(page).put(page, render(content).encode())
     return page

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
@@ -112,7 +111,7 @@ def publish(layout: FlowHome, pointer: Published) -> Published:
 
 def _pointers(layout: FlowHome) -> Revisions[Published]:
     lost = "the one before it counts: the next check judges all rows since, and until then that version is published"
-    return Revisions(Path(layout.published), Published.model_validate, lost)
+    return Revisions(layout.published, Published.model_validate, lost)
 
 
 def _stays(layout: FlowHome, newest: Published, pointer: Published) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -146,7 +145,7 @@ def holding(layout: FlowHome, table_id: str, version: int) -> set[str]:
 
 def _waived(layout: FlowHome) -> Revisions[dict[str, Waiver]]:
     lost = "the waivers before it count: one may be missing, or be there that was taken back; say again what holds"
-    return Revisions(Path(layout.waivers), _as_waivers, lost)
+    return Revisions(layout.waivers, _as_waivers, lost)
 
 
 def _change(

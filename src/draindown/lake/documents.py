@@ -8,13 +8,16 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from draindown.base.errors import TerminalError
 from draindown.lake.formats import FIELD, FORMAT, refuse_unknown
-from draindown.lake.home import FlowHome
 from draindown.lake.store import store_of
+
+if TYPE_CHECKING:
+    from draindown.lake.home import FlowHome
 
 T = TypeVar("T")
 
@@ -26,58 +29,93 @@ def absolute(path: str | Path) -> str:
     return os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links, `absolute` leaves `..`
 
 
-def write_json(path: str, content: Mapping[str, Any]) -> None:
-    """Write a document, replacing any content. For documents with one writer at a time, such as the
-    lease's holder.
+@dataclass(frozen=True)
+class Document:
+    """A JSON document of a lake, which need not exist.
+
+    Attributes:
+        path: where it is.
+        opened: what a view has read, by path; None outside of a view.
     """
-    store_of(path).put(path, encode(content))
 
+    path: str
+    opened: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
-def create_json(path: str, content: Mapping[str, Any]) -> bool:
-    """Create a document and return whether this call created it. Of concurrent calls, exactly one
-    succeeds.
-    """
-    return store_of(path).create(path, encode(content)) is not None
+    def __str__(self) -> str:
+        return self.path
 
+    @property
+    def exists(self) -> bool:
+        """Whether the document exists."""
+        return self._bytes() is not None
 
-def delete(path: str) -> None:
-    """Delete a document. No-op if it is absent."""
-    store_of(path).delete(path)
+    def read(self) -> dict[str, Any] | None:
+        """Return the content, or None if the document is absent.
 
+        Raises ValueError if it is truncated or not a document; TerminalError `format-unknown` if
+        another version wrote it.
+        """
+        found = self._bytes()
+        return None if found is None else decode(self.path, found)
 
-def read_json(path: str) -> dict[str, Any] | None:
-    """Return the document at `path`, or None if it is absent.
+    def parsed(
+        self, parse: Callable[[dict[str, Any]], T], *, without: str, copied: bool = True
+    ) -> T | None:
+        """Return what `parse` makes of the content, or None if the document is absent. For state
+        that can't be derived.
 
-    Raises ValueError if it is truncated or not a document; TerminalError `format-unknown` if
-    another version wrote it.
-    """
-    found = store_of(path).read(path)
-    return None if found is None else decode(path, found[0])
+        `parse` raises ValueError, TypeError, LookupError or AttributeError on invalid content.
+        `without`: for people, the consequence of continuing without the file. `copied`: whether an
+        older copy of the file is a valid replacement.
 
+        Raises TerminalError `state-damaged`, `format-unknown`.
+        """
+        try:
+            content = self.read()
+            return None if content is None else parse(content)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            place = shlex.quote(self.path)
+            restore = [f"restore {self.path} from a copy"] if copied else []
+            raise TerminalError(
+                "state-damaged",
+                tried="read what is kept about the flow",
+                found=f"{self.path} is torn, or not what was written there: "
+                f"{str(error).splitlines()[0]}",
+                next=[*restore, f"mv {place} {place}.damaged   # {without}"],
+            ) from None
 
-def kept(
-    path: str, what: Callable[[dict[str, Any]], T], *, without: str, copied: bool = True
-) -> T | None:
-    """Return the document at `path`, parsed by `what`, or None if it is absent. For state that
-    can't be derived.
+    def write(self, content: Mapping[str, Any]) -> None:
+        """Write the document, replacing any content. For one writer at a time, such as the holder
+        of the lease.
+        """
+        self._forget()
+        store_of(self.path).put(self.path, encode(content))
 
-    `what` raises ValueError, TypeError, LookupError or AttributeError on invalid content.
-    `without`: for people, the consequence of continuing without the file. `copied`: whether an
-    older copy of the file is a valid replacement.
+    def create(self, content: Mapping[str, Any]) -> bool:
+        """Create the document and return whether this call created it. Of concurrent calls, exactly
+        one succeeds.
+        """
+        self._forget()
+        return store_of(self.path).create(self.path, encode(content)) is not None
 
-    Raises TerminalError `state-damaged`, `format-unknown`.
-    """
-    try:
-        content = read_json(path)
-        return None if content is None else what(content)
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise TerminalError(
-            "state-damaged",
-            tried="read what is kept about the flow",
-            found=f"{path} is torn, or not what was written there: {str(error).splitlines()[0]}",
-            next=[f"restore {path} from a copy"] * copied
-            + [f"mv {shlex.quote(path)} {shlex.quote(path)}.damaged   # {without}"],
-        ) from None
+    def delete(self) -> None:
+        """Delete the document. No-op if it is absent."""
+        self._forget()
+        store_of(self.path).delete(self.path)
+
+    def _bytes(self) -> bytes | None:
+        if self.opened is not None and self.path in self.opened:
+            known: bytes | None = self.opened[self.path]
+            return known
+        found = store_of(self.path).read(self.path)
+        content = None if found is None else found[0]
+        if self.opened is not None:
+            self.opened[self.path] = content
+        return content
+
+    def _forget(self) -> None:
+        if self.opened is not None:
+            self.opened.pop(self.path, None)
 
 
 def encode(content: Mapping[str, Any]) -> bytes:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from draindown.lake.documents import Document
+
 if TYPE_CHECKING:
     from draindown.lake.table_log import TableLog
 
@@ -65,6 +67,10 @@ class FlowHome:
         """The Delta tables."""
         return Tables(self)
 
+    def document(self, path: str) -> Document:
+        """Return the document at a path."""
+        return Document(path, self._opened)
+
     def beside(self, generation: int) -> FlowHome:
         """Return the layout of the staged tables of a rebuild of `generation`."""
         return replace(self, staged=generation)
@@ -97,31 +103,40 @@ class FlowHome:
         """Directory with what was sent: one JSON file per sink, and the directory of epochs."""
         return f"{self.home}/sinks"
 
-    def sink(self, name: str) -> str:
+    @property
+    def sinks_name(self) -> Document:
+        """The name by which the sinks know the lake."""
+        return self.document(f"{self.sinks}/lake")
+
+    def sink(self, name: str) -> Document:
         """Return the JSON file with the newest batches that were sent to a sink."""
-        return f"{self.sinks}/{name}.json"
+        return self.document(f"{self.sinks}/{name}.json")
 
     @property
-    def accepted_losses(self) -> str:
+    def accepted_losses(self) -> Document:
         """JSON file with the ranges of input that a person gave up as lost."""
-        return f"{self.home}/accepted.json"
+        return self.document(f"{self.home}/accepted.json")
 
     @property
-    def moved(self) -> str:
+    def moved(self) -> Document:
         """JSON file with a person's answers about landing directories that moved."""
-        return f"{self.home}/moved.json"
+        return self.document(f"{self.home}/moved.json")
 
     @property
-    def bounds(self) -> str:
+    def bounds(self) -> Document:
         """JSON file with the ranges of input that a copy of the flow is confined to."""
-        return f"{self.home}/bounds.json"
+        return self.document(f"{self.home}/bounds.json")
 
     @property
-    def replaying(self) -> str:
+    def replaying(self) -> Document:
         """JSON file of the quarantined rows that the newest replay releases when its batch is
         committed.
         """
-        return self._of("replaying.json", f"{self.home}/replaying.json")
+        return self.document(self._of("replaying.json", f"{self.home}/replaying.json"))
+
+    def replay(self, identity: str) -> Document:
+        """Return the document of a replay of files or of a time range: its batches, pinned."""
+        return self.document(f"{self.replays}/{identity}.json")
 
     @property
     def replays(self) -> str:
@@ -145,14 +160,14 @@ class FlowHome:
         return f"{self.home}/aside/{generation:04d}"
 
     @property
-    def generation(self) -> str:
+    def generation(self) -> Document:
         """JSON file that names the live generation."""
-        return self._of("generation.json", f"{self.home}/generation.json")
+        return self.document(self._of("generation.json", f"{self.home}/generation.json"))
 
     @property
-    def rebuild(self) -> str:
+    def rebuild(self) -> Document:
         """JSON file with the generation of the rebuild in progress; absent if there is none."""
-        return f"{self.home}/rebuild.json"
+        return self.document(f"{self.home}/rebuild.json")
 
     @property
     def published(self) -> str:
@@ -172,9 +187,13 @@ class FlowHome:
         return f"{self.home}/foreign"
 
     @property
-    def proven(self) -> str:
+    def proven(self) -> Document:
         """JSON file with what the newest proof of the table found."""
-        return f"{self.home}/proven.json"
+        return self.document(f"{self.home}/proven.json")
+
+    def reader(self, pipeline: str, flow: str, *, staged: bool) -> Document:
+        """Return the document of a flow that reads the table, or of the rebuild of such a flow."""
+        return self.document(f"{self.readers}/{pipeline}.{flow}{'.rebuild' if staged else ''}.json")
 
     @property
     def readers(self) -> str:
@@ -184,23 +203,23 @@ class FlowHome:
         return f"{self.home}/readers"
 
     @property
-    def vacuumed(self) -> str:
+    def vacuumed(self) -> Document:
         """JSON file with the time of each table's last VACUUM."""
-        return f"{self.home}/vacuumed.json"
+        return self.document(f"{self.home}/vacuumed.json")
 
     @property
-    def loads(self) -> str:
+    def loads(self) -> Document:
         """JSON file with the measured load of recent batches, which determines the size of the next
         ones.
         """
-        return f"{self.home}/loads.json"
+        return self.document(f"{self.home}/loads.json")
 
     @property
-    def drift(self) -> str:
+    def drift(self) -> Document:
         """JSON file of drift: fields and columns that differ from the contract, each with its first
         file.
         """
-        return f"{self.home}/drift.json"
+        return self.document(f"{self.home}/drift.json")
 
     @property
     def spool(self) -> str:
@@ -217,8 +236,18 @@ class FlowHome:
 
     @property
     def lease(self) -> str:
-        """Directory of the lease's lock files and of the document that names its owner."""
+        """Directory of the lease's lock files and epochs."""
         return f"{self.home}/lease"
+
+    @property
+    def owner(self) -> Document:
+        """Who holds the lease in the local form, or held it last."""
+        return self.document(f"{self.lease}/owner.json")
+
+    @property
+    def unfenced(self) -> Document:
+        """The tables that the newest fence of the lease could not fence."""
+        return self.document(f"{self.lease}/unfenced.json")
 
     @property
     def claims(self) -> str:
@@ -243,19 +272,19 @@ class FlowHome:
         return f"{self.home}/reports"
 
     @property
-    def newest_start(self) -> str:
+    def newest_start(self) -> Document:
         """Return the path of the JSON file that has the id of the newest start of a step."""
-        return f"{self.home}/newest-start.json"
+        return self.document(f"{self.home}/newest-start.json")
 
     def run_reports(self, run_id: str) -> str:
         """Return the directory of a run's reports."""
         return f"{self.reports}/{safe_name(run_id)}"
 
-    def report(self, run_id: str, step: str, start: str = "") -> str:
+    def report(self, run_id: str, step: str, start: str = "") -> Document:
         """Return the path of the JSON report of one start of a step (plan, drain, check, compact)
         of a run.
         """
-        return self._of_start(run_id, step, start, ".json")
+        return self.document(self._of_start(run_id, step, start, ".json"))
 
     def log(self, run_id: str, step: str, start: str = "") -> str:
         """Return the path of the driver log of one start of a step: Spark's output and stack
@@ -270,17 +299,17 @@ class FlowHome:
         """
         return self._of_start(run_id, step, start, ".at-work")
 
-    def taken(self, run_id: str, step: str, start: str) -> str:
+    def taken(self, run_id: str, step: str, start: str) -> Document:
         """Return the path of the JSON file of the task that took over the report of a start of
         another driver.
         """
-        return self._of_start(run_id, step, start, ".taken")
+        return self.document(self._of_start(run_id, step, start, ".taken"))
 
-    def announced(self, run_id: str, step: str, start: str) -> str:
+    def announced(self, run_id: str, step: str, start: str) -> Document:
         """Return the path of the JSON file of the task whose asset event is about what a start
         published.
         """
-        return self._of_start(run_id, step, start, ".announced")
+        return self.document(self._of_start(run_id, step, start, ".announced"))
 
     def _of_start(self, run_id: str, step: str, start: str, ending: str) -> str:
         return f"{self.run_reports(run_id)}/{step}{f'@{safe_name(start)}' if start else ''}{ending}"
@@ -405,9 +434,9 @@ def state_of(lake: str) -> str:
     return f"{lake.rstrip('/')}/_draindown"
 
 
-def identity_of(lake: str) -> str:
+def identity_of(lake: str) -> Document:
     """Return the JSON file that tells a lake from any other at the same path."""
-    return f"{state_of(lake)}/lake.json"
+    return Document(f"{state_of(lake)}/lake.json")
 
 
 def table_unit(name: str) -> str:

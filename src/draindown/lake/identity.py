@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from draindown.base.clock import now
-from draindown.lake.documents import create_json, kept, write_json
+from draindown.lake.documents import Document
 from draindown.lake.home import identity_of, state_of
 
 _RECORDS = Path(".draindown", "lakes")
@@ -55,8 +55,7 @@ class Record:
 
 def read(lake: str) -> Identity | None:
     """Return the identity of a lake, or None without one. Raises TerminalError `state-damaged`."""
-    return kept(
-        identity_of(lake),
+    return identity_of(lake).parsed(
         Identity.of,
         without="then `draindown init --lake` writes the id that is on record",
     )
@@ -76,8 +75,8 @@ def begin(lake: str, by: str, id: str = "") -> Identity:
     """
     Path(state_of(lake)).mkdir(mode=0o755, parents=True, exist_ok=True)
     own = Identity(id or secrets.token_hex(8), now().isoformat(timespec="seconds"), by)
-    if create_json(identity_of(lake), asdict(own)):
-        Path(identity_of(lake)).chmod(0o644)  # no secret: other users of the lake read it, too
+    if identity_of(lake).create(asdict(own)):
+        Path(identity_of(lake).path).chmod(0o644)  # no secret: other users of the lake read it, too
     return read(lake) or own
 
 
@@ -91,7 +90,9 @@ def records(root: Path) -> list[Record]:
 def _readable(home: Path) -> Iterator[Record]:
     with suppress(OSError):
         for path in sorted(home.glob("*.json")) if home.is_dir() else ():
-            found = kept(str(path), Record.of, without="the next run writes it again", copied=False)
+            found = Document(str(path)).parsed(
+                Record.of, without="the next run writes it again", copied=False
+            )
             if found:
                 yield found
 
@@ -110,7 +111,7 @@ def remember(root: Path, record: Record) -> None:
         ignored = home.parent / ".gitignore"
         if not ignored.exists():
             ignored.write_text("*\n")
-        write_json(str(path), asdict(record))
+        Document(str(path)).write(asdict(record))
         path.chmod(0o644)
 
 

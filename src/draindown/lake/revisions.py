@@ -10,14 +10,13 @@ works on a mount whose hosts don't share file locks.
 from __future__ import annotations
 
 import errno
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from draindown.lake.documents import create_json, kept
+from draindown.lake.documents import Document
+from draindown.lake.store import store_of
 
 T = TypeVar("T")
 KEPT = 5
@@ -25,23 +24,20 @@ KEPT = 5
 listing the directory.
 """
 _NAME = re.compile(r"(\d{10})\.json")
-_OLD = re.compile(
-    r"(\d{10})\.json|\.(\d{10})\.json\..*\.tmp"
-)  # also matches drafts of a crashed writer
 _LISTINGS = 20  # attempts, if the listed file is gone
 
 
 @dataclass(frozen=True)
 class Revisions(Generic[T]):
-    """The revisions of one document in the directory `home`.
+    """The revisions of one document.
 
     Attributes:
-        home: created by the first change, with access for its owner only.
-        parse: parses the JSON; raises as `documents.kept` requires on invalid content.
+        home: the prefix of their keys, without a slash at its end.
+        parse: parses the JSON; raises as `Document.parsed` requires on invalid content.
         without: the consequence of continuing without a damaged newest revision, for people.
     """
 
-    home: Path
+    home: str
     parse: Callable[[Any], T]
     without: str
 
@@ -53,14 +49,14 @@ class Revisions(Generic[T]):
         """
         for _ in range(_LISTINGS):
             number = self._newest_number()
-            found = (
-                kept(str(self._path(number)), self.parse, without=self.without) if number else None
-            )
-            if found is not None or not number:
+            if not number:
+                return 0, None
+            found = self._revision(number).parsed(self.parse, without=self.without)
+            if found is not None:
                 return number, found
             # the revision was removed after the listing, so newer ones exist
         raise OSError(
-            errno.ESTALE, "the listing names a file that is gone", str(self._path(number))
+            errno.ESTALE, "the listing names a file that is gone", self._revision(number).path
         )
 
     def put(self, after: int, content: Any) -> bool:
@@ -72,10 +68,9 @@ class Revisions(Generic[T]):
 
         Atomic: after a crash, the revision is complete or absent.
         """
-        self.home.mkdir(mode=0o700, exist_ok=True)
         number = after + 1
         try:
-            if not create_json(str(self._path(number)), content):
+            if not self._revision(number).create(content):
                 return False
         except FileNotFoundError:  # another writer removed this draft, as one of an old revision
             return False
@@ -88,24 +83,21 @@ class Revisions(Generic[T]):
         return True
 
     def _newest_number(self) -> int:
-        try:
-            names = os.listdir(self.home)  # noqa: PTH208 (names alone)
-        except FileNotFoundError:
-            return 0
-        number = max(
-            (int(found[1]) for name in names if (found := _NAME.fullmatch(name))), default=0
-        )
-        while (
-            number and self._path(number + 1).exists()
-        ):  # a network file system may return a stale listing
+        number = max(self._numbers(), default=0)
+        # a network file system may return a stale listing
+        while number and self._revision(number + 1).exists:
             number += 1
         return number
 
     def _remove_old(self, newest: int) -> None:
-        for path in self.home.iterdir():
-            found = _OLD.fullmatch(path.name)
-            if found and int(found[1] or found[2]) <= newest - KEPT:
-                path.unlink(missing_ok=True)
+        for number in self._numbers():
+            if number <= newest - KEPT:
+                self._revision(number).delete()
 
-    def _path(self, number: int) -> Path:
-        return self.home / f"{number:010}.json"
+    def _numbers(self) -> list[int]:
+        prefix = f"{self.home}/0"  # of ten digits, and of nothing else that is there
+        names = (entry.key.rpartition("/")[2] for entry in store_of(prefix).list(prefix))
+        return [int(found[1]) for name in names if (found := _NAME.fullmatch(name))]
+
+    def _revision(self, number: int) -> Document:
+        return Document(f"{self.home}/{number:010}.json")

@@ -113,9 +113,7 @@ class LocalStore:
         """Yield the entries whose keys begin with `prefix` and are greater than `after`, sorted by
         key.
         """
-        found = (
-            entry for entry in _files(prefix.rpartition("/")[0]) if entry.key.startswith(prefix)
-        )
+        found = (entry for entry in _files(prefix) if entry.key.startswith(prefix))
         yield from sorted(
             (entry for entry in found if after is None or entry.key > after),
             key=lambda one: one.key,
@@ -184,8 +182,14 @@ def _tag(content: bytes) -> Tag:
     return hashlib.sha256(content).hexdigest()
 
 
-def _files(directory: str) -> Iterator[Entry]:
-    for home, _, names in os.walk(directory, onerror=_unless_absent):
+def _files(prefix: str) -> Iterator[Entry]:
+    """Yield the files in directories that may have keys with the prefix."""
+    for home, directories, names in os.walk(prefix.rpartition("/")[0], onerror=_unless_absent):
+        directories[:] = [
+            name
+            for name in directories
+            if f"{home}/{name}/".startswith(prefix) or prefix.startswith(f"{home}/{name}/")
+        ]
         for name in names:
             key = f"{home}/{name}"
             with suppress(FileNotFoundError):  # deleted since

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from draindown.lake import documents
-from draindown.lake.documents import read_json, write_json
 from draindown.lake.home import FlowHome
 from draindown.lease.locks import FORMS, LOCKS, is_free, lock_name
 from draindown.lease.shared import CLOCK, Clock, Epochs
@@ -87,7 +85,7 @@ def unfenced(layout: FlowHome) -> list[str]:
     of a later commit.
     """
     try:
-        found = read_json(_unfenced(layout)) or {}
+        found = layout.unfenced.read() or {}
     except ValueError:
         return []
     return [str(path) for path in found.get("tables", ())]
@@ -95,11 +93,7 @@ def unfenced(layout: FlowHome) -> list[str]:
 
 def remember_unfenced(layout: FlowHome, epoch: int, tables: Sequence[str]) -> None:
     """Store the paths of tables that the fence of an epoch left out. To be called by its holder."""
-    write_json(_unfenced(layout), {"epoch": epoch, "tables": list(tables)})
-
-
-def _unfenced(layout: FlowHome) -> str:
-    return f"{layout.lease}/unfenced.json"
+    layout.unfenced.write({"epoch": epoch, "tables": list(tables)})
 
 
 def open_epoch(layout: FlowHome) -> int:
@@ -169,7 +163,7 @@ def local_card(layout: FlowHome) -> Card | None:
     torn.
     """
     try:
-        content = read_json(_owner(layout))
+        content = layout.owner.read()
         return Card(**content) if content else None
     except (ValueError, TypeError):
         return None
@@ -177,13 +171,9 @@ def local_card(layout: FlowHome) -> Card | None:
 
 def leave_card(layout: FlowHome, card: Card) -> None:
     """Store the card of the holder in the local form. To be called by the holder."""
-    write_json(_owner(layout), card.as_dict())
+    layout.owner.write(card.as_dict())
 
 
 def take_card_away(layout: FlowHome) -> None:
     """Remove the card of the holder in the local form. To be called by the holder."""
-    documents.delete(_owner(layout))
-
-
-def _owner(layout: FlowHome) -> str:
-    return f"{layout.lease}/owner.json"
+    layout.owner.delete()

@@ -79,7 +79,7 @@ class Epochs:
         `format-unknown`.
         """
         try:
-            return documents.read_json(self._path(number)) or {}
+            return documents.Document(self._path(number)).read() or {}
         except (OSError, ValueError):
             return {}
 
@@ -137,7 +137,7 @@ class Epochs:
 
     def claim(self, number: int, card: Mapping[str, Any]) -> bool:
         """Claim an epoch. Returns False if another driver claimed it or a later one."""
-        claimed = documents.create_json(self._path(number), {**card, "expires": self.expires})
+        claimed = documents.Document(self._path(number)).create({**card, "expires": self.expires})
         # a driver that was suspended before this may find a number that was pruned since; then a
         # newer epoch exists
         return claimed and self.newest() <= number

@@ -16,7 +16,6 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.gate import published
-from draindown.lake.documents import read_json, write_json
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.home import FlowHome
 from draindown.lake.intervals import interval_seconds
@@ -321,7 +320,7 @@ def vacuumed(layout: FlowHome) -> dict[str, Any]:
     or torn.
     """
     try:
-        found: dict[str, Any] = (read_json(layout.vacuumed) or {}).get("tables", {})
+        found: dict[str, Any] = (layout.vacuumed.read() or {}).get("tables", {})
         for one in found.values():
             _ = now() - datetime.fromisoformat(one["at"])
     # torn file: the tables are vacuumed again, which finds nothing
@@ -333,7 +332,7 @@ def vacuumed(layout: FlowHome) -> dict[str, Any]:
 def remember_vacuumed(layout: FlowHome, label: str, *, files: int, run_id: str) -> None:
     """Record that a table was vacuumed now. Call it under the lease."""
     this = {"at": now().isoformat(), "files": files, "run_id": run_id}
-    write_json(layout.vacuumed, {"tables": vacuumed(layout) | {label: this}})
+    layout.vacuumed.write({"tables": vacuumed(layout) | {label: this}})
 
 
 def kept_back(layout: FlowHome, retain: int, at: datetime | None = None) -> str:

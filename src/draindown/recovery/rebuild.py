@@ -25,8 +25,6 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import altered, checkpoint, foreign, generations, owner
 from draindown.flow.generations import Card, card
-from draindown.lake import documents
-from draindown.lake.documents import read_json, write_json
 from draindown.lake.home import FlowHome
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
@@ -103,7 +101,7 @@ class RebuildPlan:
 def unfinished(layout: FlowHome) -> Rebuild | None:
     """Return the rebuild in progress, or None. Raises TerminalError `rebuild-damaged`."""
     try:
-        content = read_json(layout.rebuild)
+        content = layout.rebuild.read()
         if content is None:
             return None
         return Rebuild(
@@ -135,7 +133,7 @@ def _as_staged(layout: FlowHome) -> Rebuild | None:
                 return replace(begun, previous=own.previous, at=own.at, by=own.by)
         if not is_swapped(layout, begun):
             return begun
-        if Path(staged.generation).exists():
+        if staged.generation.exists:
             raise TerminalError(
                 "rebuild-damaged",
                 tried=f"finish the rebuild of generation {number} of flow {layout.flow}",
@@ -354,10 +352,10 @@ def begin(
         # before a later generation gets a directory; without `generation.json` the live one would
         # be ambiguous
         generations.name_live(layout, found.previous)
-        write_json(layout.rebuild, asdict(begun))
+        layout.rebuild.write(asdict(begun))
     elif begun.foreign != seen:
         begun = replace(begun, foreign=seen)
-        write_json(layout.rebuild, asdict(begun))
+        layout.rebuild.write(asdict(begun))
     staged = layout.beside(begun.generation)
     own = card(staged, begun.generation) or Card(
         begun.generation, begun.previous, at, by, rebuilt=True
@@ -406,14 +404,14 @@ def give_up(layout: FlowHome, begun: Rebuild) -> None:
     """Mark a rebuild as aborted. No later command resumes it or swaps it in, however much of it is
     still there.
     """
-    write_json(layout.rebuild, asdict(replace(begun, contract="")))
+    layout.rebuild.write(asdict(replace(begun, contract="")))
 
 
 def forget_given_up(layout: FlowHome) -> None:
     """Remove the note of a rebuild that was given up, once nothing of it is left. Call it under the
     lease.
     """
-    documents.delete(layout.rebuild)
+    layout.rebuild.delete()
 
 
 def forget(layout: FlowHome, begun: Rebuild) -> None:
@@ -421,4 +419,4 @@ def forget(layout: FlowHome, begun: Rebuild) -> None:
     lease.
     """
     if unfinished(layout) in (begun, None):  # None: the file is torn and the staging area is gone
-        documents.delete(layout.rebuild)
+        layout.rebuild.delete()

@@ -22,7 +22,6 @@ from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import generations, integrity, orphan_memory, owner, release_intent, withdrawals
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import gone, shown, without
-from draindown.lake.documents import kept, write_json
 from draindown.lake.home import FlowHome
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
@@ -157,7 +156,7 @@ def pin(request: Request, replay: Replay) -> None:
             for part in replay.parts
         ]
         more = {"parts": parts, "requesters": [*replay.requesters, requester]}
-        write_json(_path(request.layout, replay.id), vars(replay) | more)
+        request.layout.replay(replay.id).write(vars(replay) | more)
 
 
 def begun(layout: FlowHome) -> list[tuple[str, int | None]]:
@@ -311,13 +310,9 @@ def _identity(
     return identity
 
 
-def _path(layout: FlowHome, identity: str) -> str:
-    return f"{layout.replays}/{identity}.json"
-
-
 def _pinned(layout: FlowHome, identity: str) -> Replay | None:
     lost = "the replay's command begins it anew, and applies nothing twice; the file must not come back afterwards"
-    return kept(_path(layout, identity), _replay, without=lost, copied=False)
+    return layout.replay(identity).parsed(_replay, without=lost, copied=False)
 
 
 def _replay(content: dict[str, Any]) -> Replay:

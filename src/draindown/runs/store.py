@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.lake import documents
 from draindown.lake.documents import make_home
 from draindown.lake.home import FlowHome, safe_name
 from draindown.lake.store import store_of
@@ -26,15 +25,15 @@ KEPT_AGE = timedelta(days=90)
 
 
 def write(layout: FlowHome, report: StepReport) -> str:
-    """Write the report where `read` finds it, whole or not at all, beside every earlier one;
-    returns its path.
+    """Write the report where `read` finds it, whole or not at all, beside every earlier one.
+    Returns its path.
     """
-    if documents.read_json(layout.report(report.run_id, report.step, report.start)) is not None:
+    if layout.report(report.run_id, report.step, report.start).exists:
         report = report.model_copy(update={"start": next_start(layout)})
-    path = layout.report(report.run_id, report.step, report.start)
+    document = layout.report(report.run_id, report.step, report.start)
     make_home(layout)
-    documents.write_json(path, report.model_dump(mode="json"))
-    return path
+    document.write(report.model_dump(mode="json"))
+    return document.path
 
 
 def next_start(layout: FlowHome) -> str:
@@ -44,7 +43,7 @@ def next_start(layout: FlowHome) -> str:
     try:
         start = new_start(_newest_start(layout))
         if Path(layout.home).is_dir():  # an id alone begins no lake
-            documents.write_json(layout.newest_start, {"start": start})
+            layout.newest_start.write({"start": start})
         return start
     except OSError:  # the step itself says what is wrong with the lake
         return new_start()
@@ -53,7 +52,7 @@ def next_start(layout: FlowHome) -> str:
 def _newest_start(layout: FlowHome) -> str:
     """Return the id of the newest start; "" before the first."""
     with suppress(ValueError, LookupError, TerminalError):
-        return str((documents.read_json(layout.newest_start) or {})["start"])
+        return str((layout.newest_start.read() or {})["start"])
     # without the file, from the reports: thousands of runs take seconds
     keys = (entry.key for entry in store_of(layout.reports).list(f"{layout.reports}/"))
     return max((found[0] for key in keys if (found := _START.search(key))), default="")
@@ -67,7 +66,7 @@ def read(layout: FlowHome, run_id: str, step: Step, start: str | None = None) ->
     is torn, TerminalError `format-unknown` if another version of draindown wrote it.
     """
     if start is not None:
-        return _read(layout, layout.report(run_id, step, start))
+        return _read(layout, layout.report(run_id, step, start).path)
     keys = _reports(layout, run_id, step)
     return _read(layout, keys[-1]) if keys else None
 
@@ -101,8 +100,7 @@ def _reports(layout: FlowHome, run_id: str, step: str = "") -> list[str]:
 
 
 def _read(layout: FlowHome, key: str) -> StepReport | None:
-
-    found = layout.once(key, lambda: documents.read_json(key))
+    found = layout.document(key).read()
     return None if found is None else StepReport.model_validate(found)
 
 

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from pydantic import TypeAdapter
 
 from draindown.base import formatting
-from draindown.lake.documents import read_json, write_json
 from draindown.lake.home import FlowHome
 from draindown.spec.source import SourceSpec
 from draindown.spec.table_source import TableSource
@@ -205,11 +204,11 @@ def _weighed(heap: int, load: Load) -> tuple[int, str]:
 def loads(layout: FlowHome) -> list[Load]:
     """Return the loads of the flow's newest batches, newest last. Empty if none is known."""
     try:
-        return _LOADS.validate_python((read_json(layout.loads) or {}).get("loads", []))
+        return _LOADS.validate_python((layout.loads.read() or {}).get("loads", []))
     except (OSError, ValueError):  # torn, or of another version: sizes start anew
         return []
 
 
 def remember(layout: FlowHome, load: Load) -> None:
     """Keep what a batch weighed, and that of the few before it. Call it under the lease."""
-    write_json(layout.loads, {"loads": [asdict(one) for one in [*loads(layout), load][-_KEPT:]]})
+    layout.loads.write({"loads": [asdict(one) for one in [*loads(layout), load][-_KEPT:]]})

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from draindown.lake.documents import kept, write_json
 from draindown.lake.home import FlowHome
 
 
@@ -36,9 +35,7 @@ class Moves:
     def of(cls, layout: FlowHome) -> Moves:
         """Return the answers. Raises TerminalError `state-damaged`."""
         without = "then files of directories that moved are new, until somebody answers again"
-        return layout.once(
-            layout.moved, lambda: kept(layout.moved, _parsed, without=without) or cls()
-        )
+        return layout.moved.parsed(_parsed, without=without) or cls()
 
     def place(self, path: str) -> str:
         """Return where a known file is now: at its recorded path, or where its directory moved
@@ -79,7 +76,6 @@ def _parsed(content: Mapping[str, Any]) -> Moves:
 
 def record(layout: FlowHome, answer: Answer) -> None:
     """Add an answer to those of a flow. Call it under the lease."""
-    write_json(
-        layout.moved,
+    layout.moved.write(
         {"answers": [asdict(known) for known in (*Moves.of(layout.live).answers, answer)]},
     )

@@ -13,7 +13,6 @@ from dataclasses import astuple
 from datetime import datetime
 from typing import Any
 
-from draindown.lake.documents import kept, write_json
 from draindown.lake.home import FlowHome
 from draindown.sources.intake import Origin, record_id
 from draindown.sources.kafka.offsets import Loss, LossKind, Span
@@ -59,7 +58,7 @@ def accept(layout: FlowHome, losses: Iterable[Loss], *, by: str, note: str, at: 
     if new:
         fresh = [{"span": list(astuple(one.span)), "kind": one.kind} | said for one in new]
         left = [one for one in have["absent"] if _span(one) not in {loss.span for loss in new}]
-        write_json(layout.accepted_losses, {"losses": [*have["losses"], *fresh], "absent": left})
+        layout.accepted_losses.write({"losses": [*have["losses"], *fresh], "absent": left})
 
 
 def absent(layout: FlowHome) -> list[Loss]:
@@ -74,7 +73,7 @@ def note_absent(layout: FlowHome, losses: Iterable[Loss]) -> None:
     have = _kept(layout)
     found = [{"span": list(astuple(one.span)), "detail": one.detail} for one in losses]
     if found != have["absent"]:
-        write_json(layout.accepted_losses, {"losses": have["losses"], "absent": found})
+        layout.accepted_losses.write({"losses": have["losses"], "absent": found})
 
 
 def _span(one: Mapping[str, Any]) -> Span:
@@ -82,7 +81,7 @@ def _span(one: Mapping[str, Any]) -> Span:
 
 
 def _kept(layout: FlowHome) -> dict[str, list[dict[str, Any]]]:
-    found = kept(layout.accepted_losses, _parsed, without=_WITHOUT)
+    found = layout.accepted_losses.parsed(_parsed, without=_WITHOUT)
     return {"losses": [], "absent": []} if found is None else found
 
 

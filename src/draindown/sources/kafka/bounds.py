@@ -9,7 +9,6 @@ from dataclasses import astuple, replace
 from pathlib import Path
 
 from draindown.base.errors import TerminalError
-from draindown.lake.documents import kept, write_json
 from draindown.lake.home import FlowHome
 from draindown.sources.kafka.client import Seen
 from draindown.sources.kafka.offsets import Span
@@ -19,7 +18,7 @@ _WITHOUT = "the copy reads whatever the topics hold"
 
 def confine(layout: FlowHome, spans: Iterable[Span]) -> None:
     """Confine a copy that has not begun to spans, one per partition; it sees no other partition."""
-    write_json(layout.bounds, {"spans": [list(astuple(span)) for span in spans]})
+    layout.bounds.write({"spans": [list(astuple(span)) for span in spans]})
     _mark(layout).touch()
 
 
@@ -29,8 +28,8 @@ def within(seen: Seen, layout: FlowHome) -> Seen:
     Raises TerminalError `state-damaged`, also in a copy whose lake was deleted with what confined
     it.
     """
-    spans = kept(
-        layout.bounds, lambda content: [Span(*one) for one in content["spans"]], without=_WITHOUT
+    spans = layout.bounds.parsed(
+        lambda content: [Span(*one) for one in content["spans"]], without=_WITHOUT
     )
     if spans is None:
         if _mark(layout).exists():

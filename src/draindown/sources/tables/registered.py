@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-from draindown.lake import documents
 from draindown.lake.commits import Commit
+from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
 from draindown.lake.store import store_of
 from draindown.sources.tables.upstream import changes_rows
@@ -74,7 +73,7 @@ def readers(source: FlowHome) -> list[Reader]:
     """Return the registered readers of the table that a flow writes. Raises TerminalError
     `state-damaged`.
     """
-    found = [reader for entry in _entries(source) if (reader := _read(entry)) is not None]
+    found = [reader for document in _entries(source) if (reader := _read(document)) is not None]
     return [reader for reader in found if not reader.staged or _is_rebuilding(source, reader)]
 
 
@@ -82,7 +81,7 @@ def _is_rebuilding(source: FlowHome, reader: Reader) -> bool:
     """Return whether a rebuild of the reader is in progress. The document of one that ended or was
     aborted is void.
     """
-    return Path(replace(source.live, pipeline=reader.pipeline, flow=reader.flow).rebuild).exists()
+    return replace(source.live, pipeline=reader.pipeline, flow=reader.flow).rebuild.exists
 
 
 def waiting(source: FlowHome) -> list[Waiting]:
@@ -106,41 +105,38 @@ def register(source: FlowHome, reader: Reader) -> None:
     """Write down what a reader is about to pin. What it needed of the same table before stays
     needed.
     """
-    before = _read(_path(source, reader))
+    before = _read(_document(source, reader))
     if before is not None and (before.table_id, before.staged) == (reader.table_id, reader.staged):
         least, snapshot = min(before.version, reader.version), before.snapshot or reader.snapshot
         reader = replace(reader, version=least, snapshot=snapshot)
     if before != reader:
-        _write(source, reader)
+        _document(source, reader).write(asdict(reader))
 
 
 def advance(source: FlowHome, reader: Reader) -> None:
     """Write down what a reader needs once it has read. No-op if it says the same already, or never
     registered.
     """
-    before = _read(_path(source, reader))
+    before = _read(_document(source, reader))
     if before is not None and before != reader:
-        _write(source, reader)
+        _document(source, reader).write(asdict(reader))
 
 
 def forget(source: FlowHome, pipeline: str, flow: str) -> None:
     """Delete the documents of a reader. No-op if there are none."""
-    for staged in (0, 1):
-        documents.delete(_path(source, Reader(pipeline, flow, "", 0, staged=staged)))
+    for staged in (False, True):
+        source.reader(pipeline, flow, staged=staged).delete()
 
 
-def _entries(source: FlowHome) -> Iterator[str]:
+def _entries(source: FlowHome) -> Iterator[Document]:
     prefix = f"{source.readers}/"
-    return (entry.key for entry in store_of(prefix).list(prefix) if entry.key.endswith(".json"))
+    keys = (entry.key for entry in store_of(prefix).list(prefix))
+    return (source.document(key) for key in keys if key.endswith(".json"))
 
 
-def _path(source: FlowHome, reader: Reader) -> str:
-    return f"{source.readers}/{reader.pipeline}.{reader.flow}{'.rebuild' if reader.staged else ''}.json"
+def _document(source: FlowHome, reader: Reader) -> Document:
+    return source.reader(reader.pipeline, reader.flow, staged=bool(reader.staged))
 
 
-def _write(source: FlowHome, reader: Reader) -> None:
-    documents.write_json(_path(source, reader), asdict(reader))
-
-
-def _read(path: str) -> Reader | None:
-    return documents.kept(path, lambda content: Reader(**content), without=_LOST)
+def _read(document: Document) -> Reader | None:
+    return document.parsed(lambda content: Reader(**content), without=_LOST)

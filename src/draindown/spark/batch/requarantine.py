@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -96,5 +95,5 @@ def _note(writer: Writer, run_id: str, accepted: DataFrame | None) -> None:
     known = decided.released(writer.layout, found)
     ids = tuple(sorted(one for one in found if one not in known))
     # overwrite the record of an earlier attempt: this attempt may accept other rows
-    if ids or Path(writer.layout.replaying).exists():
+    if ids or writer.layout.replaying.exists:
         note(writer.layout, Pending(writer.app("rows"), writer.batch, run_id, ids, read_again=True))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
@@ -257,7 +256,7 @@ def _drop_raw(request: Request, at: datetime) -> None:
     """
     declared = request.declared
     keep = declared.source.raw_for if isinstance(declared, FlowSpec) else None
-    if keep and not Path(request.layout.live.rebuild).exists():
+    if keep and not request.layout.live.rebuild.exists:
         raw.drop(request.layout, keep, at)
 
 
