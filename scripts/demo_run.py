@@ -19,15 +19,15 @@ import airflow_local
 
 from draindown.base import clock
 from draindown.base.errors import TerminalError
+from draindown.config.loader import load
+from draindown.config.project import rooted, suite
 from draindown.lake.presence import Lake
 from draindown.runs import store
 from draindown.runs.request import STEPS, Request
-from draindown.spec.loader import load
-from draindown.spec.project import rooted, suite
 
 if TYPE_CHECKING:
+    from draindown.config.models import PipelineSpec
     from draindown.lake.home import FlowHome
-    from draindown.spec.models import PipelineSpec
 
 ROOT = airflow_local.ROOT
 HOME = Path(os.environ.get("DRAINDOWN_DEMO_HOME") or ROOT / "demo").resolve()

@@ -8,8 +8,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from draindown.spec.dialect import Dialect
-from draindown.spec.sources import FilesSource
+from draindown.config.dialect import Dialect
+from draindown.config.sources import FilesSource
 
 SOURCES = {
     "rfc": FilesSource(files="x", format="csv"),

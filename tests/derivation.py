@@ -16,6 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from draindown.base.findings import Finding
 from draindown.base.progress import StepHook, ignore_step
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
@@ -30,8 +32,6 @@ from draindown.spark.session import configured
 from draindown.spark.targets.delta_target import TableWriter
 from draindown.spark.targets.outlets import outlets_of
 from draindown.spark.tuning import TUNING
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 
 COLUMNS = {
     "id": "bigint not null",

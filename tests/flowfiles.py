@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from draindown.config.models import PipelineSpec
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
@@ -25,7 +25,6 @@ from draindown.runs.request import Request
 from draindown.sources.batch_size import bound_for
 from draindown.sources.port import Progress, Source, Taken
 from draindown.sources.registry import source_of
-from draindown.spec.models import PipelineSpec
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ORIGIN = pa.struct([("unit", pa.string()), ("position", pa.int64())])
@@ -147,7 +146,7 @@ def commit(
         )
     known = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},
-        app_transactions=[Transaction(app_id(layout, generation, "rows"), batch)],
+        app_transactions=[Transaction(layout.app_id(generation, "rows"), batch)],
     )
     rows = _rows(batch).slice(0, None if row.inserted else 0)
     write_deltalake(layout.tables.target.path, rows, mode="append", commit_properties=known)

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
+from draindown.config.models import PipelineSpec
 from draindown.flow import quarantine
 from draindown.lake.home import FlowHome
-from draindown.lake.transactions import app_id
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
@@ -25,7 +25,6 @@ from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.intake import record_id
-from draindown.spec.models import PipelineSpec
 from tests.flowfiles import AT, REFUSED, checkpoint, count_as_spark, take_in
 from tests.model import Change, fate, newest
 
@@ -171,7 +170,7 @@ class LandedLake:
             "refused_at": stamp,
         }
         by = CommitProperties(
-            app_transactions=[Transaction(app_id(layout, 1, "quarantine", "gate"), 0)]
+            app_transactions=[Transaction(layout.app_id(1, "quarantine", "gate"), 0)]
         )
         table = pa.Table.from_pylist([refused], schema=REFUSED)
         write_deltalake(layout.tables.quarantine.path, table, mode="append", commit_properties=by)
@@ -198,7 +197,7 @@ class LandedLake:
         known = CommitProperties(
             custom_metadata={"userMetadata": row.as_metadata()},
             app_transactions=[
-                Transaction(app_id(layout, row.generation, "rows", row.kind), row.batch)
+                Transaction(layout.app_id(row.generation, "rows", row.kind), row.batch)
             ],
         )
         rows = [_timed({**one, "_arrived_at": AT}) for one in self.rows.values()]

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from draindown.base.clock import now
 from draindown.base.exits import Exit
 from draindown.base.progress import StepHook
+from draindown.config.models import PipelineSpec
 from draindown.flow import drain_part, generations, schema_drift
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
@@ -36,7 +37,6 @@ from draindown.spark.job.main import attempt
 from draindown.spark.runs.batches import batches_of
 from draindown.spark.runs.drain import drain
 from draindown.spark.tuning import TUNING, Tuning
-from draindown.spec.models import PipelineSpec
 
 COLUMNS = {
     "id": "string not null",

@@ -25,6 +25,10 @@ from pyspark.sql import SparkSession
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
+from draindown.config import sources
+from draindown.config.landing import FlowSpec
+from draindown.config.source import SourceSpec
+from draindown.config.units import Size
 from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
 from draindown.sources import intake, registry
@@ -35,10 +39,6 @@ from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sources import registry as readers
 from draindown.spark.sources.place import Block, Offset
 from draindown.spark.sources.port import Read, SliceReader
-from draindown.spec import sources
-from draindown.spec.landing import FlowSpec
-from draindown.spec.source import SourceSpec
-from draindown.spec.units import Size
 
 _COLUMNS = pa.schema([("document", pa.string()), ("digest", pa.string())])
 

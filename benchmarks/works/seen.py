@@ -13,10 +13,10 @@ from benchmarks.measure import apart
 from benchmarks.place import Place
 from benchmarks.samples import Row, Sample, contenders, kinds, median, of, ratio
 from benchmarks.work import Asked, Bench, Finding, Work, say
+from draindown.config import loader
 from draindown.lake.home import FlowHome
 from draindown.sources.files import catalog
 from draindown.sources.files.inspection import Verified
-from draindown.spec import loader
 
 _PER_CUT = 1_000
 _PLAN = Contender(

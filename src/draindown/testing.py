@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from draindown.config import processor as spec
 from draindown.processors import plain
 from draindown.processors.fold import Calls, KeyFold, Made, Shape, State
-from draindown.spec import processor as spec
 
 Row = Mapping[str, Any]
 

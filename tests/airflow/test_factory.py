@@ -20,9 +20,9 @@ from airflow.utils.dates import cron_presets
 from draindown.airflow.factory import dags, params
 from draindown.airflow.outcome import StepFailed
 from draindown.airflow.requests import PARAMS
+from draindown.config.schedule import PRESETS
 from draindown.lake.home import FlowHome
 from draindown.runs import starts
-from draindown.spec.schedule import PRESETS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FLOWS = ("first", "second")
@@ -248,7 +248,7 @@ def test_a_file_that_may_not_be_read_is_a_red_dag(
 
 
 @pytest.mark.parametrize(
-    "where", ["draindown.spec.loader.load", "draindown.airflow.factory._pipeline"]
+    "where", ["draindown.config.loader.load", "draindown.airflow.factory._pipeline"]
 )
 def test_what_nobody_foresaw_in_one_file_stops_no_other(
     database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str

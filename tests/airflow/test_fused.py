@@ -36,6 +36,7 @@ from tests.airflow.test_operators import (
     calls,
     did,
     gone,
+    log_of,
     operator,
     request_of,
     wait_for_pids,
@@ -70,9 +71,9 @@ def test_a_check_after_its_drain_is_taken_over_once_with_numbers_event_metrics_a
     said = "".join(capfd.readouterr())
     assert f"done by the driver of drain {drain.start}" in said and "earlier try" not in said
     assert gauges.count("draindown.check.rows") == 1
-    (log,) = drain.tables.at("drain").parent.glob("check@*.log")
+    (log,) = log_of(drain, "drain").parent.glob("check@*.log")
     assert str(log) in said and "Spark's words about first.check" in log.read_text()
-    assert "Spark's words about first.check" not in drain.tables.at("drain").read_text()
+    assert "Spark's words about first.check" not in log_of(drain, "drain").read_text()
     assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN, CHECK]
     assert "driver" not in steps.events[CHECK]
     assert "an earlier try ended well" in "".join(capfd.readouterr())

@@ -24,14 +24,15 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.observability import stats
 
-from draindown import pages
 from draindown.airflow.numbers import publish, summary
 from draindown.airflow.operators import StepOperator
 from draindown.airflow.outcome import StepFailed
 from draindown.base.clock import now
+from draindown.config.project import rooted
 from draindown.drill.process import alive
 from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
+from draindown.pages import overview
 from draindown.planning import plan
 from draindown.runs import report as reports
 from draindown.runs import starts, store
@@ -39,7 +40,6 @@ from draindown.runs.card import card
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import Backlog, PlanPart
 from draindown.runs.request import Request, Step
-from draindown.spec.project import rooted
 from tests.airflow.steps import Steps
 
 Plans = dict[str, PlanPart]
@@ -143,7 +143,7 @@ def test_a_dag_run_does_what_the_plan_says_stops_a_branch_that_fails_and_shows_n
     assert (event["version"], event["rows"]) == (3, 7)
     cards = [
         run.card
-        for view in pages.flows(project / "dags" / "pipelines", project)
+        for view in overview.flows(project / "dags" / "pipelines", project)
         for run in view.runs
     ]
     left = [path for home in (told, project) for path in home.rglob("*") if path.is_file()]
@@ -376,7 +376,7 @@ def test_the_task_s_log_has_our_words_and_the_driver_log_has_spark_s(
         run.run("first.plan", "first.drain")
     said = "".join(capfd.readouterr())
     request = json.loads((told / "first.drain.argv").read_text())[-1]
-    log = Request.decode(request).tables.at("drain")
+    log = log_of(Request.decode(request), "drain")
     kept = log.read_text()
     assert "the job's own words about first.drain" in said and str(log) in said
     assert "Spark's words" not in said and request not in said and "--conf" not in said
@@ -422,7 +422,7 @@ def test_a_task_that_ends_before_its_job_starts_leaves_a_report(
 ) -> None:
     monkeypatch.setenv("DRAINDOWN_SPARK_SUBMIT", str(project / "nowhere"))
     assert steps().run("first.plan", "first.drain")["first.drain"] == "failed" and calls(told) == []
-    shown = pages.flows(project / "dags" / "pipelines", project)[0].runs[0]
+    shown = overview.flows(project / "dags" / "pipelines", project)[0].runs[0]
     assert shown.mark == "FAILED" and shown.what.startswith("drain: no-spark-submit")
     assert "export DRAINDOWN_SPARK_SUBMIT=" in shown.card
 
@@ -571,13 +571,13 @@ def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
     assert gauges["draindown.drain.sink_alerts_unsendable"] == (1, tags)
     assert gauges["draindown.drain.failed"] == (0, tags)
     assert "draindown.drain.outcome" not in gauges
-    shown = pages.flows(project / "dags" / "pipelines", project)[0]
+    shown = overview.flows(project / "dags" / "pipelines", project)[0]
     assert [row["records"] for row in shown.ledger] == [200_000]
     assert "by other starts: 0 files, 199,993 rows" in shown.runs[0].card
 
 
 def operator(**more: Any) -> StepOperator:
-    from draindown.spec.loader import load
+    from draindown.config.loader import load
 
     spec = load(
         Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines" / "good.yaml", os.environ

@@ -18,7 +18,6 @@ import pytest
 from deltalake import write_deltalake
 from fastapi import FastAPI
 
-from draindown import pages
 from draindown.base.clock import now
 from draindown.base.findings import Finding
 from draindown.flow import at_work, proven
@@ -27,6 +26,7 @@ from draindown.lake import documents
 from draindown.lake.home import FlowHome
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
+from draindown.pages import overview
 from draindown.runs import store
 from draindown.runs.report import Backlog, DrainPart, PlanPart, RunSums, StepReport
 from draindown.runs.request import Request, Step, new_start
@@ -66,7 +66,7 @@ def test_the_page_shows_flows_runs_and_ledger_and_escapes(project: Path) -> None
     row = BatchRow("good", "first", 1, 0, "<b>run</b>", records=82, quarantined=41, inserted=41)
     ledger_table.record(FlowHome(str(project / "lake"), "good", "first", "first"), [row])
     place = project / "dags" / "pipelines"
-    html = pages.render(pages.flows(place, project), pages.broken(place))
+    html = overview.render(overview.flows(place, project), overview.broken(place))
     for shown in (
         "good",
         "second",
@@ -99,7 +99,7 @@ def test_the_ledger_of_a_derived_table_is_shown_by_its_two_accounts(project: Pat
     )
     derived = replace(row, form="derive")
     ledger_table.record(FlowHome(str(project / "lake"), "good", "first", "first"), [derived])
-    html = pages.render(pages.flows(project / "dags" / "pipelines", project))
+    html = overview.render(overview.flows(project / "dags" / "pipelines", project))
     header = html[html.index(">generation<") : html.index("907")]
     for name in (
         "images",
@@ -122,29 +122,32 @@ def test_the_ledger_of_a_derived_table_is_shown_by_its_two_accounts(project: Pat
 
 def test_only_the_pipelines_asked_for_are_shown(project: Path) -> None:
     place = project / "dags" / "pipelines"
-    assert pages.flows(place, project, set()) == []
-    assert [view.flow for view in pages.flows(place, project, {"good", "x"})] == ["first", "second"]
-    assert pages.broken(place, {"good"}) == []
-    assert len(pages.broken(place, {"broken"})) == 1
+    assert overview.flows(place, project, set()) == []
+    assert [view.flow for view in overview.flows(place, project, {"good", "x"})] == [
+        "first",
+        "second",
+    ]
+    assert overview.broken(place, {"good"}) == []
+    assert len(overview.broken(place, {"broken"})) == 1
 
 
 def test_a_run_is_called_by_its_own_id(project: Path) -> None:
     leave_report(project, "scheduled__2026-01-01T00:00:00+00:00")
-    first = pages.flows(project / "dags" / "pipelines", project)[0]
+    first = overview.flows(project / "dags" / "pipelines", project)[0]
     assert [run.run_id for run in first.runs] == ["scheduled__2026-01-01T00:00:00+00:00"]
 
 
 def test_a_flow_that_cannot_be_read_hides_no_other(project: Path) -> None:
     layout = FlowHome(str(project / "lake"), "good", "first", "first")
     documents.Document(f"{layout.published}/0000000001.json").write({"no": "pointer"})
-    first, second = pages.flows(project / "dags" / "pipelines", project)
+    first, second = overview.flows(project / "dags" / "pipelines", project)
     assert "state-damaged" in first.problem
     assert second.problem == ""
 
 
 def test_a_flow_whose_lake_deltalake_misreads_says_so(project: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(project, tmp_path / "job%2Fbranch")
-    assert "lake-misread" in pages.flows(copy / "dags" / "pipelines", copy)[0].problem
+    assert "lake-misread" in overview.flows(copy / "dags" / "pipelines", copy)[0].problem
 
 
 def test_what_waits_is_what_the_newest_step_saw_that_looked(project: Path) -> None:
@@ -163,7 +166,7 @@ def test_what_waits_is_what_the_newest_step_saw_that_looked(project: Path) -> No
         store.write(layout, StepReport.model_validate({**who, "outcome": "done", **more}))
 
     def waiting() -> str:
-        return next(iter(pages.flows(project / "dags" / "pipelines", project))).waiting
+        return next(iter(overview.flows(project / "dags" / "pipelines", project))).waiting
 
     layout = FlowHome(str(project / "lake"), "good", "first", "first")
     leave("r1", "plan", plan=PlanPart(backlog=Backlog(units=3, bytes=10), drain=True))
@@ -182,8 +185,8 @@ def layout_of(project: Path) -> FlowHome:
     return FlowHome(str(project / "lake"), *FIRST)
 
 
-def first_of(project: Path) -> pages.FlowView:
-    return pages.flows(project / "dags" / "pipelines", project)[0]
+def first_of(project: Path) -> overview.FlowView:
+    return overview.flows(project / "dags" / "pipelines", project)[0]
 
 
 def leave(project: Path, run_id: str, step: Step, start: str = "", **more: Any) -> str:
@@ -247,7 +250,7 @@ def test_names_that_are_not_utf_8_and_ledgers_of_another_version_hide_no_page(
             layout_of(project), [replace(BatchRow("good", "first", 1, 0, "r"), form="new")]
         )  # type: ignore[arg-type]
         place = project / "dags" / "pipelines"
-        html = pages.render(pages.flows(place, project), pages.broken(place)).encode()
+        html = overview.render(overview.flows(place, project), overview.broken(place)).encode()
     finally:
         bad.unlink()
     assert b"bad" in html and b"bro ken.yaml:3:1" in html and b">superseded<" in html
@@ -457,7 +460,7 @@ def test_every_row_of_the_page_has_a_time_and_no_fact_twice(project: Path) -> No
         "",
     ) and "good/first" not in run.what
     assert run.at.endswith(" UTC") and view.ledger[0]["at"] == f"{at:%Y-%m-%d %H:%M} UTC"
-    html = pages.render([view])
+    html = overview.render([view])
     assert html.count('class="when"') == 3 and 'class="mark refused">REFUSED<' in html
 
 
@@ -476,7 +479,7 @@ def test_states_that_differ_look_different(project: Path) -> None:
         "r3": ("IDLE", "idle"),
         "r4": ("DIED", "died"),
     }
-    style = pages.render([])
+    style = overview.render([])
     assert all(f".{kind}" in style for _, kind in shown.values())
 
 
@@ -514,4 +517,4 @@ def test_a_rebuild_that_is_half_done_is_on_the_page(project: Path) -> None:
     layout.rebuild.write(begun)
     view = first_of(project)
     assert view.rebuild is not None and view.rebuild.code == "rebuild-unfinished"
-    assert "draindown rebuild good --flow first --yes" in pages.render([view])
+    assert "draindown rebuild good --flow first --yes" in overview.render([view])

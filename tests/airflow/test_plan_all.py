@@ -16,12 +16,12 @@ from airflow.sdk.exceptions import AirflowException
 from draindown.airflow.factory import dags
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
+from draindown.config.project import rooted
 from draindown.lake.documents import Document
 from draindown.planning import plan
 from draindown.runs import store
 from draindown.runs.report import Backlog, PlanPart
 from draindown.runs.request import STEPS, Request
-from draindown.spec.project import rooted
 from tests.airflow import tree
 from tests.airflow.steps import Steps
 

@@ -15,14 +15,14 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.definitions.param import process_params
 
-from draindown import pages
 from draindown.airflow import requests
 from draindown.airflow.factory import dags
 from draindown.base.errors import TerminalError
+from draindown.config.loader import load
+from draindown.config.models import PipelineSpec
+from draindown.pages import overview
 from draindown.runs import store
 from draindown.runs.request import STEPS, Again, Request
-from draindown.spec.loader import load
-from draindown.spec.models import PipelineSpec
 from tests.airflow.steps import Steps
 from tests.flowfiles import drained
 
@@ -115,7 +115,7 @@ def test_a_run_in_mode_replay_plans_submits_and_shows_a_replay(
     assert planned is not None and planned.plan is not None
     assert (planned.plan.backlog.units, planned.plan.batches) == (2, 2)
     assert "2026-01-01" in planned.plan.replay
-    (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "f")
+    (shown,) = (view.runs for view in overview.flows(PIPELINES, project, {"p"}) if view.flow == "f")
     assert "replayed" in shown[0].what
     assert planned.plan.replay in shown[0].card
 
@@ -131,7 +131,7 @@ def test_a_range_in_which_nothing_was_seen_starts_no_drain(
     }
     assert Steps(dag, conf).run(*F)["f.drain"] == "skipped"
     assert did(told) == ["f.check"]  # what is not published is judged, whoever left it
-    (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "f")
+    (shown,) = (view.runs for view in overview.flows(PIPELINES, project, {"p"}) if view.flow == "f")
     assert "nothing to replay" in shown[0].what
     assert "no drained input was first seen then" in shown[0].card
 
@@ -151,7 +151,7 @@ def test_a_flow_that_appends_is_left_out_of_a_run_for_all_flows(
     run.run("plan-all")
     assert run.skipped == {f"g.{step}" for step in STEPS}
     assert run.run(*F)["f.drain"] == "success" and did(told) == ["f.drain", "f.check"]
-    (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "g")
+    (shown,) = (view.runs for view in overview.flows(PIPELINES, project, {"p"}) if view.flow == "g")
     assert "nothing to replay" in shown[0].what
     assert (
         "not-replayed  g  it appends" in shown[0].card

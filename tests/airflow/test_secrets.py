@@ -15,9 +15,9 @@ from draindown.airflow import secrets
 from draindown.airflow.operators import StepOperator
 from draindown.base.errors import TerminalError
 from draindown.base.secrets import resolved
+from draindown.config.models import PipelineSpec
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.request import Request
-from draindown.spec.models import PipelineSpec
 
 WORD = "canary-77c1"
 

@@ -21,7 +21,7 @@ import yaml
 
 from draindown.audit.recount import audit
 from draindown.base.exits import Exit
-from draindown.spec.models import PipelineSpec
+from draindown.config.models import PipelineSpec
 from scripts.spark_cluster import SparkCluster, blind_to
 from tests.faults import deployment
 from tests.kafka.cluster import Cluster

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from draindown.base.exits import Exit
+from draindown.config.models import PipelineSpec
 from draindown.gate import published
 from draindown.lake.table_log import TableLog
 from draindown.recovery import reset
@@ -19,7 +20,6 @@ from draindown.recovery.opening import Needs, open_flow
 from draindown.spark.checks.check import check
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.withdrawal import withdraw
-from draindown.spec.models import PipelineSpec
 from tests.faults import derived
 from tests.faults.derived import Flow, Fork, History
 from tests.faults.trial import Trial, conclude

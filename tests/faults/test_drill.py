@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config import scaffold
 from draindown.drill.faults import FAULTS
-from draindown.spec import scaffold
 
 _APPEND = """\
 pipeline: lines

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from draindown.base.exits import Exit
-from draindown.cli import main
+from draindown.cli.program import main
 from draindown.drill.process import end, gone
 from draindown.lease import locks
 from draindown.runs.request import Step

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.derived import KINDS, DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.ledger import table as ledger_table
-from draindown.spec.derived import KINDS, DerivedFlow
-from draindown.spec.models import PipelineSpec
 
 Row = dict[str, Any]
 

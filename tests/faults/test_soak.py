@@ -19,13 +19,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from draindown.base.exits import Exit
+from draindown.config.lease import LeaseSpec
+from draindown.config.targets import RETAIN_FLOOR
 from draindown.gate import published
 from draindown.lake.table_log import TableLog
 from draindown.recovery.opening import lease_of
 from draindown.runs.request import Step
 from draindown.spark.runs.compaction import vacuum
-from draindown.spec.lease import LeaseSpec
-from draindown.spec.targets import RETAIN_FLOOR
 from tests.ageing import age
 from tests.faults import lakes
 from tests.faults.trial import Trial, soaked

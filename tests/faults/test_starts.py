@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown import pages
 from draindown.base.exits import Exit
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.pages import overview
 from draindown.runs.report import StepReport
 from draindown.runs.store import read
 from draindown.spark.job.main import attempt
@@ -97,5 +97,5 @@ def _shown(landing: Landing, report: StepReport, capsys: pytest.CaptureFixture[s
         and f"{len(rows)} batches by other starts" in shown
         and rows[0]["start"] in shown
     )
-    page = pages.flows(landing.home / "dags" / "pipelines", landing.home)[0]
+    page = overview.flows(landing.home / "dags" / "pipelines", landing.home)[0]
     assert [row["batch"] for row in page.ledger] == list(reversed(range(len(rows))))

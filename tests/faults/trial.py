@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from draindown.base.exits import Exit
-from draindown.cli import main
+from draindown.cli.program import main
 from draindown.runs.report import StepReport
 from draindown.runs.request import Step
 from draindown.spark.checks.check import check

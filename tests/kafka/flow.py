@@ -9,11 +9,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from draindown.config.models import PipelineSpec
 from draindown.runs.report import StepReport
 from draindown.sources.port import Source
 from draindown.sources.registry import source_of
 from draindown.spark.runs.drain import drain
-from draindown.spec.models import PipelineSpec
 from tests.kafka.cluster import Cluster
 from tests.landing import Injected, Landing
 

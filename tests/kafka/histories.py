@@ -20,7 +20,6 @@ from draindown.audit.recount import audit
 from draindown.drill import process
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
-from draindown.lake.transactions import app_id
 from draindown.ledger import inputs
 from draindown.sources import raw
 from tests.kafka.cluster import Cluster
@@ -223,7 +222,7 @@ def struck(flow: KafkaFlow, gap: str, later: int = 0) -> str:
     planned = Checkpoint(layout.checkpoint(generations.generation(layout))).last_offset
     batch = (planned.batch + 1 if planned else 0) + later
     log = layout.tables.target
-    done = log.last(app_id(layout, 1, "rows")) if log.exists else None
+    done = log.last(layout.app_id(1, "rows")) if log.exists else None
     # version 0 makes the table; each batch that is not in it yet commits one version
     version = (log.version if log.exists else 0) + batch - (-1 if done is None else done)
     entry = {

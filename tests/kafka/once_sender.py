@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from draindown.base.errors import DraindownError
 from draindown.base.exits import exit_for
+from draindown.config.kafka_sink import KafkaSink
 from draindown.sinks.kafka.transactions import KafkaTransactions
 from draindown.sinks.port import FATE, of_portion
-from draindown.spec.kafka_sink import KafkaSink
 from tests.sinks.contract import BATCH, COLUMNS, SCHEMA, place_of
 
 BATCHES, PARTS, ROWS = 4, 6, 300

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError
+from draindown.config.kafka import KafkaSource
 from draindown.sources.kafka.client import Client
 from draindown.sources.kafka.offsets import Span
-from draindown.spec.kafka import KafkaSource
 from tests.kafka.cluster import USER, WORD, Cluster
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from draindown.cli import main
+from draindown.cli.program import main
 from draindown.drill import faults
 from tests.kafka.cluster import Cluster
 from tests.kafka.flow import KEYED, KafkaFlow

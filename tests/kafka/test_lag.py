@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from draindown.cli import main
+from draindown.cli.program import main
 from draindown.sources.kafka.client import Client
 from tests.kafka.cluster import Cluster
 from tests.kafka.flow import KafkaFlow

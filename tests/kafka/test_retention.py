@@ -9,8 +9,8 @@ import pytest
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
+from draindown.config.models import PipelineSpec
 from draindown.planning import plan
-from draindown.spec.models import PipelineSpec
 from tests.kafka.cluster import Cluster
 from tests.kafka.flow import KafkaFlow
 

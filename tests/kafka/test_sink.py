@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError
+from draindown.config.kafka_sink import KafkaSink
 from draindown.sinks.kafka.sink import KafkaTopic
 from draindown.sinks.port import FATE, ORIGIN, SinkColumn
-from draindown.spec.kafka_sink import KafkaSink
 from tests.kafka.cluster import Cluster
 from tests.sinks import contract
 from tests.sinks.contract import BATCH, COLUMNS, PLACE, Bench

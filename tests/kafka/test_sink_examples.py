@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import pytest
 
+from draindown.config.loader import load
 from draindown.lake.home import FlowHome
-from draindown.spec.loader import load
 from examples.sinks import oracle, payments
 from examples.user_events.events import PARTITIONS, send
 from scripts.postgres_server import USER, WORD, PostgresServer, public_directory, server

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError
+from draindown.config.kafka_sink import KafkaSink
 from draindown.sinks.kafka.sink import KafkaTopic
 from draindown.sinks.kafka.transactions import KafkaTransactions
-from draindown.spec.kafka_sink import KafkaSink
 from scripts.kafka_broker import Broker
 from tests.kafka.cluster import USER, WORD, Cluster
 from tests.kafka.test_sink import by_recipe, read

@@ -21,8 +21,8 @@ import pytest
 
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit
+from draindown.config.kafka_sink import KafkaSink
 from draindown.sinks.kafka.transactions import KafkaTransactions
-from draindown.spec.kafka_sink import KafkaSink
 from tests.kafka import once_sender
 from tests.kafka.cluster import Cluster
 from tests.kafka.once_sender import BATCHES, PARTS, ROWS

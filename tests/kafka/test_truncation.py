@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
+from draindown.config.kafka import KafkaSource
 from draindown.lake.home import FlowHome
 from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import positions
@@ -21,7 +22,6 @@ from draindown.sources.kafka.client import Client
 from draindown.sources.kafka.offsets import Span
 from draindown.sources.kafka.source import Kafka
 from draindown.spark.runs.rebuild import rebuild
-from draindown.spec.kafka import KafkaSource
 from tests.kafka.cluster import Cluster
 from tests.kafka.flow import KafkaFlow
 from tests.kafka.test_drain import record

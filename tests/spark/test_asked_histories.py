@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from draindown.config.derived import DerivedFlow
 from draindown.spark.derived import difference, images, recompute
 from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.registry import kind_of
@@ -23,7 +24,6 @@ from draindown.spark.derived.resolve import query
 from draindown.spark.derived.scope import Bucket, Touched
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
-from draindown.spec.derived import DerivedFlow
 from tests.asked import Asking, Cell, cells
 from tests.spark.test_joined_histories import values
 

@@ -14,6 +14,7 @@ from deltalake import CommitProperties, write_deltalake
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import GateFailed, TerminalError
+from draindown.config.models import PipelineSpec
 from draindown.gate import published as gate_published
 from draindown.gate import refusal, waivers
 from draindown.ledger.rows import BatchRow
@@ -22,7 +23,6 @@ from draindown.runs.request import Request
 from draindown.spark.checks import gx, result
 from draindown.spark.checks.check import check, unpublished_rows
 from draindown.spark.session import configured
-from draindown.spec.models import PipelineSpec
 from tests.ageing import age
 from tests.flowfiles import count_as_spark
 

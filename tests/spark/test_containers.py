@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.config.landing import FlowSpec
 from draindown.spark.contract.casting import typed
 from draindown.spark.contract.parsing import WHY, parse
 from draindown.spark.contract.records import records_of
 from draindown.spark.session import configured
 from draindown.spark.sources.port import Read
-from draindown.spec.landing import FlowSpec
 from tests.spark.conftest import Landing
 
 _CONTAINERS = [

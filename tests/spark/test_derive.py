@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
+from draindown.config.derived import DerivedFlow
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
@@ -36,7 +37,6 @@ from draindown.spark.derived.window import Windows
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
-from draindown.spec.derived import DerivedFlow
 from tests.derivation import COLUMNS, Derivation
 from tests.landing import Injected
 

@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.flow import generations
 from draindown.flow.state import FlowState
 from draindown.gate import published
@@ -40,8 +42,6 @@ from draindown.sources.tables.division import Division
 from draindown.spark.checks.check import check
 from draindown.spark.runs.drain import drain
 from draindown.spark.runs.rebuild import rebuild
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 from tests.landing import Injected
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

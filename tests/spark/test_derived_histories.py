@@ -22,6 +22,12 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.config.history import History
+from draindown.config.per import Per
+from draindown.config.ranking import Deduplicate, Top
+from draindown.config.session import Session
+from draindown.config.table_source import SourceTable
+from draindown.config.window import Window
 from draindown.sources.tables.division import Division
 from draindown.spark.derived import difference, images, recompute
 from draindown.spark.derived.batches import bucket_of
@@ -36,12 +42,6 @@ from draindown.spark.derived.standing import standing
 from draindown.spark.derived.window import Windows
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
-from draindown.spec.history import History
-from draindown.spec.per import Per
-from draindown.spec.ranking import Deduplicate, Top
-from draindown.spec.session import Session
-from draindown.spec.table_source import SourceTable
-from draindown.spec.window import Window
 from tests.folding import fold
 
 HISTORIES = 2_000

@@ -21,7 +21,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import generations
 from draindown.lake.table_log import TableLog
@@ -42,8 +44,6 @@ from draindown.spark.derived.late import Sieve
 from draindown.spark.derived.scope import Bucket
 from draindown.spark.session import configured
 from draindown.spark.targets.delta_target import TableWriter
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 from tests.landing import Injected
 from tests.spark.test_derived_flow import START, Chain
 from tests.spark.test_derived_vacuum import maintain

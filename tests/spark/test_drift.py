@@ -23,6 +23,8 @@ from draindown.audit.recount import audit
 from draindown.base.clock import now
 from draindown.base.exits import Exit
 from draindown.base.findings import Finding
+from draindown.config.formats import FORMATS
+from draindown.config.landing import FlowSpec
 from draindown.flow import discards, quarantine, schema_drift
 from draindown.runs.report import StepReport
 from draindown.runs.request import Again, Request
@@ -35,8 +37,6 @@ from draindown.spark.runs.replay_input import replay as read_again
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import STAMPS
-from draindown.spec.formats import FORMATS
-from draindown.spec.landing import FlowSpec
 from tests.landing import Injected
 
 Make = Callable[[Mapping[str, Any]], Any]

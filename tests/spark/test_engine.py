@@ -21,6 +21,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from draindown.config.names import caseless
 from draindown.lake.table_log import TableLog
 from draindown.spark.contract.origin import located
 from draindown.spark.contract.transforms import computed_from
@@ -30,7 +31,6 @@ from draindown.spark.sources.files import FilesReader
 from draindown.spark.sources.place import BlockOrigin
 from draindown.spark.sources.readers import InputFile, local_path, read_text
 from draindown.spark.sql import ORIGIN, try_eval
-from draindown.spec.names import caseless
 
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"

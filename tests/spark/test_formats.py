@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from draindown.audit.recount import audit
 from draindown.base.exits import Exit
-from draindown.cli import main
+from draindown.cli.program import main
 from draindown.sources.files import columnar as columnar_files
 from draindown.spark.contract import parsing
 from draindown.spark.sources.folded import split_records

@@ -21,7 +21,7 @@ import pytest
 
 from draindown.audit.recount import audit
 from draindown.base.exits import Exit
-from draindown.cli import main
+from draindown.cli.program import main
 from tests.spark.mutants import FLOWS, Found, found_in, mutant
 
 Make = Callable[[Mapping[str, Any]], Any]

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from draindown.config.history import History
 from draindown.proof import histories as in_duckdb
 from draindown.spark.derived.histories import Histories
 from draindown.spark.derived.resolve import query
 from draindown.spark.session import configured
-from draindown.spec.history import History
 from tests.folding import Row, fold
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)

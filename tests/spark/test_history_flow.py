@@ -17,7 +17,10 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config import loader
+from draindown.config.models import PipelineSpec
+from draindown.config.project import rooted
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.proof import compare
@@ -29,9 +32,6 @@ from draindown.spark.derived.whole import prove as by_spark
 from draindown.spark.runs.drain import drain
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_input import replay
-from draindown.spec import loader
-from draindown.spec.models import PipelineSpec
-from draindown.spec.project import rooted
 from examples.flights import events
 from tests.derivation import Derivation
 from tests.folding import fold

@@ -20,7 +20,10 @@ from pyspark.sql import SparkSession
 from draindown.audit.recount import audit
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config import loader
+from draindown.config.models import PipelineSpec
+from draindown.config.project import rooted
 from draindown.doctor.examination import examine
 from draindown.lake import delta
 from draindown.ledger import table as ledger_table
@@ -36,9 +39,6 @@ from draindown.spark.runs.drain import drain
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_input import replay
 from draindown.spark.targets import memory
-from draindown.spec import loader
-from draindown.spec.models import PipelineSpec
-from draindown.spec.project import rooted
 from examples.flights import events
 from tests.folding import fold
 from tests.landing import COLUMNS, KEYED, Injected, Landing

@@ -12,14 +12,14 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
+from draindown.config import loader
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.proof.compare import prove
 from draindown.proof.pinned import proving
 from draindown.runs.request import Request
 from draindown.spark.checks.check import check
 from draindown.spark.runs.drain import drain
-from draindown.spec import loader
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 from examples.flights import beside, derived, events, oracle
 
 ROOT = Path(__file__).parents[2]

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.gate import published
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -23,8 +25,6 @@ from draindown.recovery.opening import Needs, open_flow
 from draindown.sources.tables import source as tables
 from draindown.spark.derived import notes
 from draindown.spark.derived.registry import kind_of
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 from tests.landing import Injected
 from tests.spark.test_derived_flow import FLIGHTS, START, Chain
 

@@ -20,6 +20,8 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.pairing import Pairing
 from draindown.sources.tables.division import Division
 from draindown.spark.derived import difference, images, recompute
 from draindown.spark.derived.batches import bucket_of
@@ -29,8 +31,6 @@ from draindown.spark.derived.resolve import query
 from draindown.spark.derived.scope import Bucket, Touched
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.pairing import Pairing
 
 HISTORIES = 2_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
+from draindown.config.models import PipelineSpec
 from draindown.gate import published
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
@@ -24,7 +25,6 @@ from draindown.runs.report import StepReport
 from draindown.runs.request import Request
 from draindown.spark.runs import compaction as compaction_step
 from draindown.spark.runs.compaction import compact, predicate, vacuum
-from draindown.spec.models import PipelineSpec
 from tests.ageing import age
 
 ODD = "it's \\ a % day"

@@ -21,11 +21,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from draindown.config.partial import SEQUENCES
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.targets.merging import BURIES, COUNTS, Shape, merged
 from draindown.spark.targets.resolution import FATE
-from draindown.spec.partial import SEQUENCES
 from tests.merging import Row, merge
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -9,12 +9,12 @@ from pyspark.sql import SparkSession
 
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
+from draindown.config.models import PipelineSpec
 from draindown.provenance.file_records import FileRecords
 from draindown.recovery import moved_files
 from draindown.sources import intake
 from draindown.spark.limits import Stop
 from draindown.spark.runs.rebuild import rebuild
-from draindown.spec.models import PipelineSpec
 from tests.landing import Landing
 
 

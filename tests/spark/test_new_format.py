@@ -14,6 +14,9 @@ from pyspark.sql import functions as F
 from draindown.audit import raw
 from draindown.audit.recount import audit
 from draindown.base.exits import Exit
+from draindown.config.formats import FORMATS, Format
+from draindown.config.landing import FlowSpec
+from draindown.config.source import SourceSpec
 from draindown.flow import quarantine
 from draindown.flow.schema_drift import Known
 from draindown.sources.files.formats import INSPECTORS, Lines
@@ -23,9 +26,6 @@ from draindown.spark.contract.records import READERS
 from draindown.spark.runs.replay_rows import replay
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal
-from draindown.spec.formats import FORMATS, Format
-from draindown.spec.landing import FlowSpec
-from draindown.spec.source import SourceSpec
 
 
 class Pairs:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError, TransientError
-from draindown.cli import main
+from draindown.cli.program import main
 from draindown.flow import generations, quarantine
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.sources.files.source import Files

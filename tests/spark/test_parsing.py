@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.audit.files import repeats
+from draindown.config.landing import FlowSpec
 from draindown.sources.files.line_counter import LineCounter
 from draindown.spark.contract.casting import typed
 from draindown.spark.contract.parsing import WHY, parse
@@ -25,7 +26,6 @@ from draindown.spark.contract.records import records_of
 from draindown.spark.session import configured
 from draindown.spark.sources.place import ARRIVED, ENVELOPE, ENVELOPE_FIELDS, FIRST_SEEN
 from draindown.spark.sources.port import Read
-from draindown.spec.landing import FlowSpec
 from tests.csvlines import SOURCES, random_lines, strict
 from tests.spark.mutants import found_in, mutant
 

@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 from draindown.audit.recount import audit
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
+from draindown.config.models import PipelineSpec
+from draindown.config.partial import SEQUENCES
 from draindown.doctor.examination import examine
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, conserve
@@ -28,8 +30,6 @@ from draindown.runs.request import Again
 from draindown.sinks import registry
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_input import replay
-from draindown.spec.models import PipelineSpec
-from draindown.spec.partial import SEQUENCES
 from tests.landing import KEYED, Injected, Landing
 from tests.merging import merge
 from tests.sinks.fake import FakeServer, FakeSink

@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.config.per import Per
+from draindown.config.table_source import SourceTable
 from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.plans import Refused
 from draindown.spark.derived.resolve import query
 from draindown.spark.session import INTERPRETED, configured
-from draindown.spec.per import Per
-from draindown.spec.table_source import SourceTable
 
 _SCHEMA = "k string, g int, a int, b int"
 

@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.config.landing import FlowSpec
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract.json_records import json_records
 from draindown.spark.contract.parsing import WHY, parse
@@ -24,7 +25,6 @@ from draindown.spark.contract.records import records_of
 from draindown.spark.frames import relation
 from draindown.spark.session import configured
 from draindown.spark.sources.port import Read
-from draindown.spec.landing import FlowSpec
 
 SEEN = datetime(2026, 1, 1, tzinfo=UTC)
 COLUMNS = {

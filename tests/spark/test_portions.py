@@ -14,11 +14,11 @@ import pytest
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
+from draindown.config.sources import FilesSource
 from draindown.sources import batch_size
 from draindown.sources.files import listing
 from draindown.spark.runs.drain import drain
 from draindown.spark.usage import ResourceUsage, persisted
-from draindown.spec.sources import FilesSource
 from tests.landing import Landing
 
 

@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
+from draindown.config.models import PipelineSpec
 from draindown.lake.table_log import TableLog
 from draindown.proof.behind import source_rows
 from draindown.proof.compare import prove
@@ -24,7 +25,6 @@ from draindown.recovery.opening import Needs, open_flow
 from draindown.spark.derived.snapshots import lack_newest
 from draindown.spark.targets.delta_target import TableWriter
 from draindown.spark.tuning import TUNING, Tuning
-from draindown.spec.models import PipelineSpec
 from tests.derivation import Derivation
 from tests.landing import Injected
 from tests.spark.test_derived_flow import START, Chain

@@ -20,6 +20,7 @@ from pyspark.sql.readwriter import DataFrameWriter
 from draindown.audit.recount import audit
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError, TransientError
+from draindown.config.lease import LeaseSpec
 from draindown.doctor.examination import examine
 from draindown.flow import generations, quarantine
 from draindown.gate import published as gate_published
@@ -39,7 +40,6 @@ from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.sql import STAMPS
 from draindown.spark.targets import swap as targets_swap
-from draindown.spec.lease import LeaseSpec
 from tests.landing import KEYED, Injected, Landing
 
 COLUMNS = {

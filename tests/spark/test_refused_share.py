@@ -15,7 +15,7 @@ from draindown.flow import quarantine
 from draindown.gate import published as gate_published
 from draindown.gate import waivers
 from draindown.ledger import table as ledger_table
-from draindown.pages import flows
+from draindown.pages.overview import flows
 from draindown.planning import plan
 from draindown.runs import store
 from draindown.runs.card import card, verdict

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
+from draindown.config.lease import LeaseSpec
 from draindown.doctor.examination import examine
 from draindown.flow import generations, quarantine
 from draindown.recovery import replay
@@ -36,7 +37,6 @@ from draindown.spark.runs.drain import drain
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.sql import STAMPS
 from draindown.spark.targets import delta_target
-from draindown.spec.lease import LeaseSpec
 from tests.landing import KEYED, Injected, Landing
 
 ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))

@@ -17,14 +17,14 @@ from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
+from draindown.config.expression_names import problems
+from draindown.config.expressions import check_expression
+from draindown.config.loader import load
+from draindown.config.sql_words import FUNCTIONS, KEYWORDS
 from draindown.runs.request import Again, Request
 from draindown.spark.job.main import attempt
 from draindown.spark.runs import rebuild, replay_input, replay_rows
 from draindown.spark.runs.drain import drain
-from draindown.spec.expression_names import problems
-from draindown.spec.expressions import check_expression
-from draindown.spec.loader import load
-from draindown.spec.sql_words import FUNCTIONS, KEYWORDS
 
 PIPELINE = """\
 pipeline: p

@@ -19,7 +19,7 @@ import pytest
 
 from draindown.audit.recount import audit
 from draindown.base.exits import Exit
-from draindown.cli import main
+from draindown.cli.program import main
 from draindown.lake.table_log import TableLog
 from tests.scores import Trial, conclude
 from tests.spark.inputs import LAKES, Delivery

@@ -16,6 +16,9 @@ import yaml
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
+from draindown.config import loader
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import generations
 from draindown.flow.state import FlowState
@@ -35,9 +38,6 @@ from draindown.spark.derived.whole import prove
 from draindown.spark.runs.drain import drain
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_input import replay
-from draindown.spec import loader
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 from tests.landing import Injected
 from tests.spark.test_derived_flow import DAILY, HOURLY, Chain
 

@@ -19,6 +19,10 @@ from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
+from draindown.config.per import Per
+from draindown.config.table_source import SourceTable
 from draindown.lake.table_log import TableLog
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
@@ -34,10 +38,6 @@ from draindown.spark.derived.whole import prove
 from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.targets.delta_target import TableWriter
 from draindown.spark.targets.pruning import Pruning
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
-from draindown.spec.per import Per
-from draindown.spec.table_source import SourceTable
 from tests.landing import Injected
 
 ORDERS = {

@@ -17,11 +17,11 @@ from draindown.audit.recount import audit
 from draindown.base.clock import now
 from draindown.base.errors import TransientError
 from draindown.base.exits import Exit
+from draindown.config.lease import LeaseSpec
 from draindown.doctor.examination import examine
 from draindown.gate import published
 from draindown.gate.published import Published
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.lease import locks
 from draindown.lease.shared import RELEASED, Epochs
 from draindown.recovery.opening import lease_of
@@ -32,7 +32,6 @@ from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import Clauses, Writer
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.resolution import FATE
-from draindown.spec.lease import LeaseSpec
 from tests.flowfiles import take_in
 from tests.landing import Landing
 
@@ -70,8 +69,8 @@ def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> 
         import sys
 
         sys.path[:0] = [root, f"{root}/src"]
+        from draindown.config.lease import LeaseSpec
         from draindown.lease import locks
-        from draindown.spec.lease import LeaseSpec
 
         locks._kernel = lambda: "another"
         shared = LeaseSpec.model_construct(form="shared", expires=terms)
@@ -95,7 +94,7 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     landing = SharedLanding(tmp_path)
-    layout, app = landing.layout, app_id(landing.layout, 1, "rows")
+    layout, app = landing.layout, landing.layout.app_id(1, "rows")
     landing.deliver('{"id": "x", "seq": 1, "a": 1}', '{"id": "y", "seq": 1, "op": "d"}', "no json")
     landing.drain(spark)
     assert landing.epochs.pulse(1) == RELEASED

@@ -21,6 +21,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError, TransientError
+from draindown.config.models import PipelineSpec
+from draindown.config.sinks import FlowSink
 from draindown.flow import sink_columns, sink_state
 from draindown.ledger.rows import SINK_FATES
 from draindown.runs.request import Again
@@ -35,8 +37,6 @@ from draindown.spark.targets import outlets
 from draindown.spark.targets.append import Appended
 from draindown.spark.targets.shares import Judged, fate_at
 from draindown.spark.targets.table_files import TableFiles
-from draindown.spec.models import PipelineSpec
-from draindown.spec.sinks import FlowSink
 from tests.derivation import Derivation
 from tests.landing import COLUMNS, Injected, Landing
 from tests.sinks.fake import FakeServer, FakeSink
@@ -380,7 +380,8 @@ def test_each_sink_costs_the_jobs_that_send_its_rows_and_a_flow_without_sinks_no
     monkeypatch.setattr(
         sink_state.SinkState, "read", _told(looks, "state", sink_state.SinkState.read)
     )
-    monkeypatch.setattr(outlets, "log_of", _told(looks, "log", outlets.log_of))
+    for look in ("_refused_rows", "_refused"):
+        monkeypatch.setattr(outlets, look, _told(looks, look, getattr(outlets, look)))
 
     def jobs(name: str, sinks: int) -> int:
         also_to = {f"{name}{at}": sink(f"{name}{at}", columns=["id", "a"]) for at in range(sinks)}

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from draindown.config.sinks import FlowSink
 from draindown.lake.home import FlowHome
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import SINK_FATES
@@ -20,7 +21,6 @@ from draindown.sinks import refusals, registry
 from draindown.sources.tables import source as tables
 from draindown.spark.session import configured
 from draindown.spark.targets import shares
-from draindown.spec.sinks import FlowSink
 from tests.derivation import Derivation
 from tests.landing import Injected
 from tests.sinks.fake import FakeServer, FakeSink

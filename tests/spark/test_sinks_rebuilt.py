@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
+from draindown.config.models import PipelineSpec
 from draindown.flow import sink_columns
 from draindown.flow.sink_state import SinkState
 from draindown.ledger import rows as ledger_rows
@@ -32,7 +33,6 @@ from draindown.spark.runs import sink_fill
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.targets import version_changes
-from draindown.spec.models import PipelineSpec
 from tests.ageing import age
 from tests.landing import COLUMNS, Injected, Landing
 from tests.sinks.fake import FakeServer, FakeSink

@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
+from draindown.config import scaffold
+from draindown.config.landing import FlowSpec
+from draindown.config.loader import load as load_pipeline
 from draindown.spark.contract.parsing import KEPT
 from draindown.spark.contract.transforms import apply, load
 from draindown.spark.runs import replay_rows
-from draindown.spec import scaffold
-from draindown.spec.landing import FlowSpec
-from draindown.spec.loader import load as load_pipeline
 from tests.landing import Landing
 
 Transform = Callable[[DataFrame], DataFrame]

@@ -20,6 +20,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.audit.values import check_of
+from draindown.config.column_types import Column as ColumnSpec
+from draindown.config.landing import FlowSpec
 from draindown.spark.contract.casting import typed
 from draindown.spark.contract.parsing import WHY, parse
 from draindown.spark.contract.records import records_of
@@ -27,8 +29,6 @@ from draindown.spark.runs import replay_rows
 from draindown.spark.session import configured
 from draindown.spark.sources.nanoseconds import cut, cut_names, in_micros, moments
 from draindown.spark.sources.port import Read
-from draindown.spec.column_types import Column as ColumnSpec
-from draindown.spec.landing import FlowSpec
 from tests.landing import Landing
 
 SEEN = datetime(2026, 1, 1, tzinfo=UTC)

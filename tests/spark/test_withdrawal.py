@@ -17,7 +17,9 @@ from pyspark.sql import functions as F
 
 from draindown.audit.recount import audit
 from draindown.base.errors import DraindownError, TerminalError
-from draindown.cli import main, running
+from draindown.cli import running
+from draindown.cli.program import main
+from draindown.config.lease import LeaseSpec
 from draindown.doctor.examination import examine
 from draindown.flow import generations, quarantine, withdrawals
 from draindown.flow.quarantine import Filter
@@ -36,7 +38,6 @@ from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.runs.withdrawal import Plan, withdraw
 from draindown.spark.session import INTERPRETED, configured
-from draindown.spec.lease import LeaseSpec
 from tests.landing import COLUMNS, Injected, Landing
 
 SANE = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "a", "min_value": 0}}

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from draindown.audit import written
+from draindown.config.landing import FlowSpec
 from draindown.spark.contract.parsing import WHY
-from draindown.spec.landing import FlowSpec
 from tests.spark.test_parsing import parsed, reasons
 
 MAY = datetime(2020, 5, 6, 7, 8, 9, tzinfo=UTC)

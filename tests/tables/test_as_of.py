@@ -18,13 +18,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.models import PipelineSpec
 from draindown.gate import published
 from draindown.gate.published import Published
 from draindown.history import as_of
 from draindown.lake import documents
 from draindown.lake.lost_files import lost_files
-from draindown.spec.models import PipelineSpec
 from tests.folding import Row, fold
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)

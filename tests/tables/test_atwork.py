@@ -17,7 +17,8 @@ import pytest
 
 from draindown.base import clock
 from draindown.base.errors import TransientError
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.lease import LeaseSpec
 from draindown.flow import at_work
 from draindown.lake.documents import Document
 from draindown.lease import holder as lease_holder
@@ -26,7 +27,6 @@ from draindown.runs import report, starts, store, unfinished
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import Backlog, PlanPart
 from draindown.runs.request import Request, Step, new_start
-from draindown.spec.lease import LeaseSpec
 from tests.flowfiles import AT, commit, drained, request
 
 WANTED = PlanPart(backlog=Backlog(units=1), drain=True, check=True, compact=True)

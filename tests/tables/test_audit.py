@@ -28,9 +28,11 @@ from draindown.audit.model import Audit
 from draindown.audit.raw import lines
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError, TransientError
+from draindown.config.landing import FlowSpec
+from draindown.config.lease import LeaseSpec
+from draindown.config.models import PipelineSpec
 from draindown.flow import integrity
 from draindown.flow.quarantine import RESOLUTIONS
-from draindown.lake.transactions import app_id
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
@@ -40,9 +42,6 @@ from draindown.recovery.opening import lease_of
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.files import catalog
-from draindown.spec.landing import FlowSpec
-from draindown.spec.lease import LeaseSpec
-from draindown.spec.models import PipelineSpec
 from tests import spark_orc
 from tests.flowfiles import ORIGIN, REFUSED, clean_log, commit, drained, restore, stamp
 
@@ -661,7 +660,7 @@ def test_rows_of_a_replay_that_the_table_is_done_with_are_not_set_apart(
     world.audit()
     layout = world.spec.layout("f")
     once = CommitProperties(
-        app_transactions=[Transaction(app_id(layout, of, "rows", "replay:abc"), done)]
+        app_transactions=[Transaction(layout.app_id(of, "rows", "replay:abc"), done)]
     )
     write_deltalake(
         layout.tables.target.path,

@@ -16,8 +16,8 @@ from deltalake import write_deltalake
 
 from draindown.audit.histories import HistoryRecount
 from draindown.audit.record_tables import unfolded
+from draindown.config.landing import FlowSpec
 from draindown.lake.table_log import TableLog
-from draindown.spec.landing import FlowSpec
 from tests.folding import Row, fold
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)

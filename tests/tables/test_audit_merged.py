@@ -16,9 +16,9 @@ from deltalake import write_deltalake
 
 from draindown.audit.merged_rows import MergedRecount
 from draindown.audit.record_tables import unfolded
+from draindown.config.landing import FlowSpec
+from draindown.config.partial import SEQUENCES
 from draindown.lake.table_log import TableLog
-from draindown.spec.landing import FlowSpec
-from draindown.spec.partial import SEQUENCES
 from tests.merging import Row, merge
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)

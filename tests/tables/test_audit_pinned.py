@@ -13,7 +13,6 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.audit.recount import audit
-from draindown.lake.transactions import app_id
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
@@ -59,7 +58,7 @@ def _batch(asked: Request, batch: int, read: list[Input], last: int | None) -> N
     inputs.record(asked.layout, row, read)
     known = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},
-        app_transactions=[Transaction(app_id(asked.layout, 1, "rows"), batch)],
+        app_transactions=[Transaction(asked.layout.app_id(1, "rows"), batch)],
     )
     stamps = pa.array([at] * len(places), pa.timestamp("us", "UTC"))
     n = pa.array([1] * len(places), pa.int32())

@@ -20,7 +20,6 @@ from draindown.audit.recount import audit
 from draindown.base.ranges import common, holds, joined, minus
 from draindown.flow.generations import Card, make_live
 from draindown.flow.quarantine import RESOLUTIONS
-from draindown.lake.transactions import app_id
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
@@ -162,7 +161,7 @@ class World:
     def _by(self, part: str, batch: int) -> CommitProperties:
         generation, nth = self._place(batch)
         return CommitProperties(
-            app_transactions=[Transaction(app_id(self.layout, generation, part), nth)]
+            app_transactions=[Transaction(self.layout.app_id(generation, part), nth)]
         )
 
     def _write_raw(self) -> None:

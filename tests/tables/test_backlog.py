@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from draindown.base.errors import TerminalError
 from draindown.gate import published
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.ledger.rows import BatchRow
 from draindown.ledger.table import record
 from draindown.planning import compaction
@@ -63,7 +62,7 @@ def drained(asked: Request, *, offsets: int, commits: int) -> None:
         (home / f"offsets/{batch}").write_text(f"v1\n{{}}\n{json.dumps(end)}")
     for batch in range(commits):
         (home / f"commits/{batch}").write_text("v1\n{}")
-    done = Transaction(app_id(asked.layout, 1, "rows"), commits - 1)
+    done = Transaction(asked.layout.app_id(1, "rows"), commits - 1)
     # before anything is published or recorded: an empty commit that says which batches the target
     # holds
     nothing, held = (

@@ -12,15 +12,14 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from draindown import pages
 from draindown.base.progress import StepHook
-from draindown.cli import main
+from draindown.cli.program import main
 from draindown.flow import generations, quarantine
 from draindown.lake import delta
 from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
+from draindown.pages import overview
 from draindown.recovery import replay, swap
 from draindown.runs import store
 from draindown.runs.request import Request
@@ -145,7 +144,7 @@ def _refused(asked: Request) -> None:
     }
     times |= {"envelope": pa.nulls(2, pa.string())}
     write_deltalake(asked.layout.tables.quarantine.path, pa.table(rows | place | run | times))
-    pending = {"app": app_id(asked.layout, 1, "rows"), "batch": 1, "run_id": "r", "ids": ["q1"]}
+    pending = {"app": asked.layout.app_id(1, "rows"), "batch": 1, "run_id": "r", "ids": ["q1"]}
     asked.layout.replaying.write(pending)
 
 
@@ -180,7 +179,7 @@ def test_commands_about_refused_rows_read_few(
 def test_the_page_reads_few_refused_rows(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
     _many_refused(asked, 300)
     read = rows_read(monkeypatch)
-    (view,) = pages.flows(Path(asked.root) / "dags/pipelines", Path(asked.root))
+    (view,) = overview.flows(Path(asked.root) / "dags/pipelines", Path(asked.root))
     assert (view.problem, dict(view.open_rows)) == ("", {"type": 300})
     assert sum(read) <= 5
 

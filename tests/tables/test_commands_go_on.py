@@ -10,7 +10,7 @@ import pytest
 
 from draindown.base.clock import now
 from draindown.base.exits import Exit
-from draindown.cli import main
+from draindown.cli.program import main
 from draindown.flow import quarantine
 from draindown.lake import delta
 from draindown.runs import report

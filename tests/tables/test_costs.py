@@ -18,14 +18,14 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.sources import FilesSource
 from draindown.flow import quarantine, resume
 from draindown.flow.state import FlowState
 from draindown.gate.published import Published, publish
 from draindown.lake import delta, table_log
 from draindown.lake.store import LocalStore
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.planning.plan import backlog, plan
 from draindown.recovery.replay import settle
 from draindown.runs import report, store
@@ -33,7 +33,6 @@ from draindown.runs.request import STEPS, Request
 from draindown.sources.batch_size import bound_for
 from draindown.sources.files import listing, parked
 from draindown.sources.registry import source_of
-from draindown.spec.sources import FilesSource
 from tests.flowfiles import AT, checkpoint, commit, drained, places, table_of, take_in
 
 IDENTITY = "_draindown/lake.json"
@@ -124,7 +123,7 @@ def remember(asked: Request, batch: int) -> None:
     """Tombstones of a batch."""
     of = {"generation": [1], "batch": [batch], "kind": ["source"], "_changed_at": [AT]}
     known = CommitProperties(
-        app_transactions=[Transaction(app_id(asked.layout, 1, "tombstones"), batch)]
+        app_transactions=[Transaction(asked.layout.app_id(1, "tombstones"), batch)]
     )
     deleted = pa.table({"id": ["9"], "n": [1], **of})
     write_deltalake(
@@ -303,7 +302,7 @@ def test_a_drain_at_work_loses_nothing_in_the_eyes_of_who_looks(
 
 def batch(asked: Request, *, recorded: bool = True) -> None:
     """A batch that a drain at work makes meanwhile: with a delete, in the order of its writes."""
-    number = 1 + (asked.layout.tables.target.last(app_id(asked.layout, 1, "rows")) or 0)
+    number = 1 + (asked.layout.tables.target.last(asked.layout.app_id(1, "rows")) or 0)
     (Path(asked.root) / f"in/{number}.json").write_text("{}")
     take_in(asked, heap_bytes=1024**3, now=AT)
     checkpoint(asked, 1, offsets=number + 1, commits=number)

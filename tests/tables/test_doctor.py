@@ -17,6 +17,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.clock import now
+from draindown.config.lease import LeaseSpec
+from draindown.config.target_kinds import DERIVED, UPSERT, TargetKind
 from draindown.doctor.examination import examine, examine_setup
 from draindown.doctor.model import Desk, Health
 from draindown.doctor.tables import look_at_memory
@@ -24,7 +26,6 @@ from draindown.gate import published as pointer
 from draindown.gate import waivers
 from draindown.lake.documents import Document
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.launch import jvm
 from draindown.launch import settings as spark_settings
 from draindown.lease.holder import Card
@@ -37,8 +38,6 @@ from draindown.runs import report, store
 from draindown.runs.report import CheckPart, DrainPart, Expectation
 from draindown.runs.request import Again, Request
 from draindown.sources.files import parked
-from draindown.spec.lease import LeaseSpec
-from draindown.spec.target_kinds import DERIVED, UPSERT, TargetKind
 from tests.flowfiles import (
     AT,
     checkpoint,
@@ -235,7 +234,7 @@ def test_a_history_misses_its_hidden_events(tmp_path: Path) -> None:
 
 def _pending(asked: Request) -> None:
     content = {
-        "app": app_id(asked.layout, 1, "rows"),
+        "app": asked.layout.app_id(1, "rows"),
         "batch": 1,
         "run_id": "r",
         "ids": ["q"],
@@ -316,7 +315,7 @@ def test_the_command_of_a_second_replay_of_a_range_goes_on_with_it(tmp_path: Pat
     )
     pin(first, find(first))
     done = CommitProperties(
-        app_transactions=[Transaction(app_id(asked.layout, 1, "rows", find(first).kind), 0)]
+        app_transactions=[Transaction(asked.layout.app_id(1, "rows", find(first).kind), 0)]
     )
     held = DeltaTable(asked.layout.tables.target.path).to_pyarrow_table()
     write_deltalake(

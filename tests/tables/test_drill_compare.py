@@ -17,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from draindown.audit.model import Audit, Residue
 from draindown.base import clock
+from draindown.config.lease import LeaseSpec
 from draindown.drill import campaign, injections, isolation
 from draindown.drill.baseline import Baseline
 from draindown.drill.compare import Control
@@ -27,7 +28,6 @@ from draindown.lake.home import FlowHome
 from draindown.recovery.opening import lease_of
 from draindown.runs import report, store
 from draindown.runs.request import Request
-from draindown.spec.lease import LeaseSpec
 from tests import flowfiles
 
 

@@ -11,8 +11,8 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.cli.explaining import _next
 from draindown.cli.physical import _batch
+from draindown.config.derived import DerivedFlow
 from draindown.flow.state import FlowState
-from draindown.lake.transactions import app_id
 from draindown.ledger.rows import Swap
 from draindown.planning.explanation import Explanation, explain, next_pieces
 from draindown.runs.request import Request
@@ -22,7 +22,6 @@ from draindown.sources.tables.followed import Followed
 from draindown.sources.tables.late import Place
 from draindown.sources.tables.upstream import Upstream
 from draindown.spark.derived.batch import DeriveBatch
-from draindown.spec.derived import DerivedFlow
 from tests.flowfiles import checkpoint
 from tests.tables.test_late import told
 from tests.tables.test_table_source import NOW, Project
@@ -122,7 +121,7 @@ def test_a_flow_that_was_edited_is_explained_with_what_it_needs_first(project: P
     assert explain(FlowState.of(project.layout), flow, NOW).sources[0].since is None, (
         "no batch is in the table yet"
     )
-    done = CommitProperties(app_transactions=[Transaction(app_id(project.layout, 1, "rows"), 0)])
+    done = CommitProperties(app_transactions=[Transaction(project.layout.app_id(1, "rows"), 0)])
     write_deltalake(project.layout.tables.target.path, pa.table({"n": [1]}), commit_properties=done)
     found = explain(FlowState.of(project.layout), flow, NOW)
     first, *then = [text for _, text in _next(found)]

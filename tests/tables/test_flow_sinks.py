@@ -18,11 +18,11 @@ from deltalake import write_deltalake
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError, TransientError
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.sinks import FlowSink
 from draindown.doctor.examination import examine
 from draindown.flow import sink_columns, sink_identity, sink_state
 from draindown.flow.sink_state import Sending, SinkState
-from draindown.lake.transactions import app_id
 from draindown.planning import compaction
 from draindown.planning.plan import plan
 from draindown.recovery import reset, sink_bases
@@ -31,7 +31,6 @@ from draindown.sinks import registry
 from draindown.sinks.port import SinkBatch
 from draindown.sources.tables import readers, registered
 from draindown.sources.tables.registered import Reader
-from draindown.spec.sinks import FlowSink
 from tests.flowfiles import AT, drained, waiting
 from tests.sinks.fake import FakeServer, FakeSink
 
@@ -69,7 +68,7 @@ def symptoms(asked: Request) -> dict[str, str]:
 
 
 def sending(asked: Request, number: int, *, sent: bool = True) -> Sending:
-    return Sending(app_id(asked.layout, 1, "rows"), number, "source", 1, "0", sent)
+    return Sending(asked.layout.app_id(1, "rows"), number, "source", 1, "0", sent)
 
 
 def test_a_sink_that_was_added_to_a_table_with_rows_must_be_filled(
@@ -166,7 +165,7 @@ def test_a_batch_that_only_the_sink_has_names_what_finishes_it(
     tmp_path: Path, server: FakeServer, kind: str, level: str, then: str
 ) -> None:
     asked = with_sink(drained(tmp_path))
-    filled(asked, Sending(app_id(asked.layout, 1, "rows", kind), 2, kind, 1, "0", False))
+    filled(asked, Sending(asked.layout.app_id(1, "rows", kind), 2, kind, 1, "0", False))
     (found,) = [one for one in examine(asked).symptoms if one.code == "sink-batch-in-flight"]
     assert found.level == level and found.next.startswith(then)
 
@@ -272,7 +271,7 @@ def test_conditions_are_judged_in_the_time_zone_of_the_source(
 def test_an_undone_reset_strands_no_batch(tmp_path: Path, server: FakeServer) -> None:
     asked = with_sink(drained(tmp_path))
     reset.begin(asked, reset.plan(asked), by="me", accept_missing=False)
-    filled(asked, Sending(app_id(asked.layout, 2, "rows"), 0, "source", 1, "0"))
+    filled(asked, Sending(asked.layout.app_id(2, "rows"), 0, "source", 1, "0"))
     with pytest.raises(TransientError, match="not in the table yet"):
         reset.undo(asked, by="me")
     without = asked.model_copy(update={"spec": drained_spec_without(asked)})

@@ -18,17 +18,16 @@ from draindown.audit.model import Audit
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import foreign, foreign_rows
 from draindown.gate import acceptance, published
 from draindown.gate.published import Published
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import rebuild
-from draindown.spec.models import PipelineSpec
 from tests.flowfiles import AT, ORIGIN, stamp
 from tests.landed_lake import _SCHEMA, FLOW, LandedLake
 from tests.tables.test_audit import World
@@ -352,7 +351,7 @@ def _rewrite(lake: LandedLake, log: TableLog, rows: list[dict[str, Any]]) -> Non
         {**one, "at": None, "_changed_at": one.get("_changed_at"), "_arrived_at": None}
         for one in rows
     ]
-    by = CommitProperties(app_transactions=[Transaction(app_id(lake.layout, 1, "rows"), row.batch)])
+    by = CommitProperties(app_transactions=[Transaction(lake.layout.app_id(1, "rows"), row.batch)])
     table = pa.Table.from_pylist(timed, schema=_SCHEMA)
     write_deltalake(log.path, table, mode="overwrite", commit_properties=by)
     counted = replace(row, inserted=0, updated=2, superseded=1)

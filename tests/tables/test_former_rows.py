@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.lake.table_log import TableLog
 from draindown.lake.written_files import written_files
 from draindown.proof.former import former_rows
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 from tests.tables.test_source_rows import EVENTS, KEYED, SOURCE
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

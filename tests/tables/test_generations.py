@@ -23,11 +23,10 @@ from draindown.doctor.model import Desk
 from draindown.doctor.tables import look_at_memory
 from draindown.flow import discards, generations, resume, withdrawals
 from draindown.flow.checkpoint import Checkpoint
-from draindown.lake import delta, transactions
+from draindown.lake import delta
 from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.planning import plan as planner
 from draindown.recovery import opening, rebuild
@@ -244,7 +243,7 @@ def test_nothing_goes_on_with_a_torn_ledger(tmp_path: Path) -> None:
 def test_a_side_table_that_lost_its_newest_batch_is_refused(
     tmp_path: Path, name: str, counts: dict[str, int]
 ) -> None:
-    asked, app = drained(tmp_path), transactions.app_id(FlowHome("", "p", "f", "f"), 1, name)
+    asked, app = drained(tmp_path), FlowHome("", "p", "f", "f").app_id(1, name)
     delta.append(table_of(asked.layout, name), pa.table({"n": [1]}), app=(app, 1))
     commit(asked, 2, **counts)
     assert code_of(lambda: planner.plan(asked, AT)) == "table-damaged"
@@ -637,7 +636,7 @@ def _refused(asked: Request, batch: int, kind: str = "source", run_id: str = "r"
         "kind": kind,
         "run_id": run_id,
     }
-    app = (app_id(asked.layout, 1, "quarantine", kind), batch)
+    app = (asked.layout.app_id(1, "quarantine", kind), batch)
     delta.append(asked.layout.tables.quarantine.path, pa.Table.from_pylist([row], REFUSED), app=app)
 
 
@@ -809,7 +808,7 @@ def _remembering(root: Path) -> Request:
     delta.append(
         asked.layout.tables.hidden.path,
         pa.table({"id": ["h"]}),
-        app=(app_id(asked.layout, 1, "hidden"), 2),
+        app=(asked.layout.app_id(1, "hidden"), 2),
     )
     return asked
 
@@ -986,7 +985,7 @@ def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
 
 def _replayed(asked: Request, found: replay_plan.Replay, batch: int) -> None:
     """Commit a batch of a replay, without a row."""
-    known = Transaction(app_id(asked.layout, 1, "rows", found.kind), batch)
+    known = Transaction(asked.layout.app_id(1, "rows", found.kind), batch)
     empty = DeltaTable(asked.layout.tables.target.path).to_pyarrow_table().slice(0, 0)
     done = CommitProperties(app_transactions=[known])
     write_deltalake(asked.layout.tables.target.path, empty, mode="append", commit_properties=done)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.exits import Exit, exit_for
+from draindown.config.sources import FilesSource
 from draindown.lake import delta
 from draindown.lake.delta import BOUNDED
 from draindown.runs.request import Request
@@ -32,7 +33,6 @@ from draindown.sources.files.container import FileBytes
 from draindown.sources.files.inspection import Verified
 from draindown.sources.port import Taken
 from draindown.sources.registry import source_of
-from draindown.spec.sources import FilesSource
 from tests.flowfiles import take_in
 from tests.flowfiles import waiting as request
 

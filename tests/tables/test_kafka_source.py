@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from draindown.base.errors import TerminalError, TransientError
+from draindown.config.kafka import KafkaSource
 from draindown.lake import delta
 from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
@@ -33,7 +34,6 @@ from draindown.sources.kafka.source import Kafka
 from draindown.sources.port import Failure
 from draindown.sources.registry import MAKERS
 from draindown.sources.slices import Unit
-from draindown.spec.kafka import KafkaSource
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 SMALL = Bound(1024**2, 10, "10 records")

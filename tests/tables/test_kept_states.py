@@ -18,7 +18,6 @@ from draindown.flow import integrity
 from draindown.lake import delta
 from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.snapshots import lack_newest
@@ -39,7 +38,7 @@ class Lake:
         self._version = 0
 
     def batch(self, generation: int, kind: str, batch: int, *, dies: bool = False) -> None:
-        app = (app_id(self.layout, generation, "snapshots", kind), batch)
+        app = (self.layout.app_id(generation, "snapshots", kind), batch)
         if delta.append(self.layout.tables.snapshots.path, _ROW, app=app):
             self.kept.append((generation, kind, batch))
         if dies:
@@ -47,7 +46,7 @@ class Lake:
         delta.append(
             self.layout.tables.target.path,
             _ROW,
-            app=(app_id(self.layout, generation, "rows", kind), batch),
+            app=(self.layout.app_id(generation, "rows", kind), batch),
         )
         self._version += 1
         row = BatchRow(

@@ -16,12 +16,13 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import generations
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.proof.compare import prove
 from draindown.proof.pinned import pinned as proof
 from draindown.runs.request import Request
@@ -29,8 +30,6 @@ from draindown.sources import intake
 from draindown.sources.tables import late, registered
 from draindown.sources.tables.late import Place
 from draindown.sources.tables.source import OWN
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 from tests.tables.test_table_source import Project
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -266,7 +265,7 @@ def test_what_compacted_a_quiet_source_is_read_instead(tmp_path: Path) -> None:
     version = it.publish()
     it.pin()
     it.source.read_up_to(1, 2)
-    done = CommitProperties(app_transactions=[Transaction(app_id(it.layout, 1, "rows"), 0)])
+    done = CommitProperties(app_transactions=[Transaction(it.layout.app_id(1, "rows"), 0)])
     write_deltalake(it.layout.tables.target.path, pa.table({"c": [1]}), commit_properties=done)
     table = DeltaTable(it.upstream.tables.target.path)
     table.optimize.compact()
@@ -464,7 +463,7 @@ def test_late_rows_are_listed_and_decided_by_commands(
     pinned(it.layout, 1, fill=True)
     rows = [seen(number, 1) for number in (1, 3, 4)]
     write_deltalake(it.layout.tables.late.path, pa.Table.from_pylist(rows))
-    done = CommitProperties(app_transactions=[Transaction(app_id(it.layout, 1, "rows"), 0)])
+    done = CommitProperties(app_transactions=[Transaction(it.layout.app_id(1, "rows"), 0)])
     write_deltalake(it.layout.tables.target.path, pa.table({"c": [1]}), commit_properties=done)
     assert generations.first_unread(it.layout, 1) == 2
 
@@ -493,7 +492,7 @@ def test_late_rows_are_listed_and_decided_by_commands(
     write_deltalake(
         it.layout.tables.late.path, pa.Table.from_pylist([seen(4, 2, "went")]), mode="append"
     )
-    done = CommitProperties(app_transactions=[Transaction(app_id(it.layout, 1, "rows"), 1)])
+    done = CommitProperties(app_transactions=[Transaction(it.layout.app_id(1, "rows"), 1)])
     write_deltalake(
         it.layout.tables.target.path, pa.table({"c": [1]}), mode="append", commit_properties=done
     )
@@ -512,7 +511,7 @@ def test_doctor_tells_of_open_late_rows(tmp_path: Path) -> None:
     it = Accepting(tmp_path)
     pinned(it.layout, 1, fill=True)
     write_deltalake(it.layout.tables.late.path, pa.Table.from_pylist([seen(1, 1)]))
-    done = CommitProperties(app_transactions=[Transaction(app_id(it.layout, 1, "rows"), 0)])
+    done = CommitProperties(app_transactions=[Transaction(it.layout.app_id(1, "rows"), 0)])
     write_deltalake(it.layout.tables.target.path, pa.table({"c": [1]}), commit_properties=done)
     request = Request(spec=it.spec, flow="d", step="drain", run_id="r", root=str(tmp_path))
     assert "late-rows" in {one.code for one in examine(request).symptoms}

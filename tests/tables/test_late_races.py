@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from draindown.cli import main
-from draindown.lake.transactions import app_id
+from draindown.cli.program import main
 from draindown.recovery import opening
 from draindown.recovery.opening import OpenFlow, lease_of
 from draindown.sources.tables import late
@@ -42,7 +41,7 @@ class World(Accepting):
             self.layout.tables.late.path, pa.Table.from_pylist(list(rows)), mode="append"
         )
         done = CommitProperties(
-            app_transactions=[Transaction(app_id(self.layout, 1, "rows"), self.batches - 1)]
+            app_transactions=[Transaction(self.layout.app_id(1, "rows"), self.batches - 1)]
         )
         write_deltalake(
             self.layout.tables.target.path,

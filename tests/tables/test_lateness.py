@@ -18,7 +18,10 @@ import pytest
 from deltalake import write_deltalake
 
 from draindown.base.errors import TerminalError
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.models import PipelineSpec
+from draindown.config.session import Session
+from draindown.config.window import Window
 from draindown.flow.state import FlowState
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -27,9 +30,6 @@ from draindown.planning.explanation import expected_seconds
 from draindown.planning.lateness import Asked, lateness, lost
 from draindown.planning.reach import Reach
 from draindown.proof import sessions, windows
-from draindown.spec.models import PipelineSpec
-from draindown.spec.session import Session
-from draindown.spec.window import Window
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 _UTC = pa.timestamp("us", "UTC")

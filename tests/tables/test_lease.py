@@ -19,6 +19,7 @@ import pytest
 
 from draindown.base.errors import TransientError
 from draindown.base.exits import Exit
+from draindown.config.lease import LeaseSpec
 from draindown.lake.home import FlowHome
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
@@ -26,7 +27,6 @@ from draindown.recovery.opening import lease_of
 from draindown.spark.job.main import attempt
 from draindown.spark.runs.compaction import compact
 from draindown.spark.runs.drain import drain
-from draindown.spec.lease import LeaseSpec
 from tests.landing import Landing
 
 DRIVER = """
@@ -34,7 +34,7 @@ import sys
 from draindown.lake.home import FlowHome
 from draindown.lease.lease import Lease
 from draindown.recovery.opening import lease_of
-from draindown.spec.lease import LeaseSpec
+from draindown.config.lease import LeaseSpec
 with lease_of(FlowHome(sys.argv[1], "p", "f", "t"), LeaseSpec(), owner="first", run_id="run-1"):
     print("held", flush=True)
     sys.stdin.read()

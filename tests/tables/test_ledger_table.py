@@ -18,7 +18,6 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
 from draindown.ledger.rows import BatchRow, Swap
@@ -183,7 +182,7 @@ def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_
     delta.append(
         asked.layout.tables.target.path,
         held.slice(0, 0),
-        app=(app_id(asked.layout, 2, "rows", kind), 0),
+        app=(asked.layout.app_id(2, "rows", kind), 0),
     )
     assert last_definition(writer, "history") == {"tracked": ["a"]}
 

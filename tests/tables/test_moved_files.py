@@ -14,7 +14,8 @@ import pytest
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.models import PipelineSpec
 from draindown.planning.plan import plan
 from draindown.runs.request import Request
 from draindown.sources import intake
@@ -23,7 +24,6 @@ from draindown.sources.files import catalog
 from draindown.sources.files.source import Files
 from draindown.sources.moves import Answer, Moves
 from draindown.sources.registry import source_of
-from draindown.spec.models import PipelineSpec
 
 
 class Shop:

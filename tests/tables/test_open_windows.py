@@ -11,14 +11,13 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.base.clock import now
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.flow.open_windows import open_windows
 from draindown.lake.home import table_unit
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.sources import intake
 from draindown.sources.tables.source import OWN
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 
 LANDING = {
     "source": {"files": "landing/*", "format": "json"},
@@ -67,7 +66,7 @@ def test_windows_that_end_after_the_source_was_written_are_open(tmp_path: Path, 
         rows = pa.table(
             {name: pa.array(some, pa.timestamp("us", "UTC")) for name, some in times.items()}
         )
-        once = CommitProperties(app_transactions=[Transaction(app_id(layout, 1, "rows"), batch)])
+        once = CommitProperties(app_transactions=[Transaction(layout.app_id(1, "rows"), batch)])
         write_deltalake(layout.tables.target.path, rows, mode="append", commit_properties=once)
     read = datetime.fromtimestamp(TableLog(source, 1).commits(1)[0].timestamp / 1000, UTC)
     assert open_windows(layout, flow, 0) == "", "the only one had ended"

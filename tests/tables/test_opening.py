@@ -13,18 +13,17 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError, TransientError
+from draindown.config.landing import FlowSpec
 from draindown.flow import generations, release_intent
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import rebuild, reset
 from draindown.recovery.opening import Needs, OpenFlow, open_flow
 from draindown.runs.request import Request
-from draindown.spec.landing import FlowSpec
 from tests.flowfiles import AT, count_as_spark, drained, restore
 from tests.tables.test_rebuilds import begin, read_all, swap
 
@@ -153,7 +152,7 @@ def test_a_table_that_was_never_rebuilt_keeps_the_bounds_its_owner_gave_it(tmp_p
 @pytest.mark.parametrize("way", ["rebuild", "reset"])
 def test_a_release_whose_batch_does_not_add_up_shuts_no_way_out(tmp_path: Path, way: str) -> None:
     asked = drained(tmp_path)
-    layout, app = asked.layout, app_id(asked.layout, 1, "rows", "quarantine")
+    layout, app = asked.layout, asked.layout.app_id(1, "rows", "quarantine")
     release_intent.note(layout, release_intent.Pending(app, 0, "bad", ("q1",)))
     row = BatchRow(
         "p",

@@ -15,12 +15,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from draindown.base.errors import TerminalError
+from draindown.config.models import PipelineSpec
 from draindown.drill import rounds, shuffle
 from draindown.drill.orders import differences
 from draindown.drill.sandbox import Project, write_project
 from draindown.drill.shuffle import Order, Shuffle, Shuffled
 from draindown.sources import intake
-from draindown.spec.models import PipelineSpec
 from tests.flowfiles import AT, take_in
 from tests.landed_lake import FLOW, LandedLake
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from draindown.base.clock import now
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config import scaffold
+from draindown.config.loader import find, load
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.home import FlowHome
 from draindown.runs import report, store
 from draindown.runs.report import CheckPart, Expectation
-from draindown.spec import scaffold
-from draindown.spec.loader import find, load
 from tests.flowfiles import drained
 
 

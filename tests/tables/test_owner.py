@@ -18,10 +18,10 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
+from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import owner
 from draindown.lake.home import FlowHome
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.planning import compaction
@@ -29,7 +29,6 @@ from draindown.planning.plan import plan
 from draindown.recovery import rebuild, replay, reset
 from draindown.recovery.opening import Needs, open_flow
 from draindown.runs.request import Again, Request
-from draindown.spec.models import PipelineSpec
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 _BARRIERS: tuple[Any, ...] = ()
@@ -60,7 +59,7 @@ def _drained(layout: FlowHome, batch: int = 0, **counts: int) -> None:
     row = _row(layout, batch, **counts)
     note = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},
-        app_transactions=[Transaction(app_id(layout, 1, "rows"), batch)],
+        app_transactions=[Transaction(layout.app_id(1, "rows"), batch)],
     )
     write_deltalake(
         layout.tables.target.path, pa.table({"id": [batch]}), mode="append", commit_properties=note
@@ -197,7 +196,7 @@ def _with_a_refused_row(layout: FlowHome) -> None:
     """What a drain leaves that refused one record."""
     _drained(layout, quarantined=1)
     quarantined = CommitProperties(
-        app_transactions=[Transaction(app_id(layout, 1, "quarantine"), 0)]
+        app_transactions=[Transaction(layout.app_id(1, "quarantine"), 0)]
     )
     write_deltalake(
         layout.tables.quarantine.path, pa.table({"id": [0]}), commit_properties=quarantined

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from draindown.cli import main
+from draindown.cli.program import main
 
 PIPELINE = """
 pipeline: p

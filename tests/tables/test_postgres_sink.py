@@ -20,11 +20,11 @@ import pyarrow as pa
 import pytest
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError
+from draindown.config.postgres_sink import PostgresSink
 from draindown.sinks.port import FATE, SinkColumn
 from draindown.sinks.postgres import connection
 from draindown.sinks.postgres.failures import NOT_BEGUN, NOT_COMMITTED, UNCERTAIN
 from draindown.sinks.postgres.sink import PostgresTable
-from draindown.spec.postgres_sink import PostgresSink
 from scripts.postgres_server import USER, WORD, PostgresServer
 from tests.sinks import contract
 from tests.sinks.contract import BATCH, COLUMNS, PLACE, SCHEMA

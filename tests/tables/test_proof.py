@@ -15,18 +15,19 @@ import pytest
 import yaml
 from deltalake import write_deltalake
 
-from draindown import pages
-from draindown.cli import main, proving
+from draindown.cli import proving
+from draindown.cli.program import main
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.lake.table_log import TableLog
+from draindown.pages import overview
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import prove, statement
 from draindown.proof.windows import measure
 from draindown.runs import store
 from draindown.runs.report import of
 from draindown.runs.request import Request
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -311,8 +312,8 @@ def test_the_newest_certificate_is_named_by_report_page_and_doctor(
         """The lines about a proof in report and page, doctor's line, and the codes of what is
         wrong.
         """
-        (view,) = (one for one in pages.flows(pipelines, tmp_path) if one.flow == "d")
-        assert view.proven in pages.render([view])
+        (view,) = (one for one in overview.flows(pipelines, tmp_path) if one.flow == "d")
+        assert view.proven in overview.render([view])
         report = next(
             (line for line in typed("report", "p")[1].splitlines() if line.startswith("proof")), ""
         )

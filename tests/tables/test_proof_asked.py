@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.proof.behind import source_rows
 from draindown.proof.compare import prove
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 from tests.asked import Asking, Cell, Run, cells
 
 _TIME = pa.timestamp("us", tz="UTC")

@@ -16,12 +16,12 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from draindown.base.errors import TerminalError
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.lake.table_log import TableLog
 from draindown.proof.behind import source_rows
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import is_provable, prove
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SOURCE = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int32())])

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
+from draindown.config.session import Session
 from draindown.lake.table_log import TableLog
 from draindown.proof import sessions
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import prove, statement
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
-from draindown.spec.session import Session
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SOURCE = pa.schema(

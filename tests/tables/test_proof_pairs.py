@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.lake.table_log import TableLog
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import prove
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START = datetime(2026, 3, 1, tzinfo=UTC)

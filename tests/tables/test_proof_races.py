@@ -17,15 +17,14 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.flow import proven
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.ledger.rows import BatchRow
 from draindown.proof import compare, pinned
 from draindown.sources.tables.upstream import FEED
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 from tests.tables.test_table_source import LANDING, NOW, Project
 
 FLOWS = {
@@ -71,7 +70,7 @@ class Hourly(Project):
         row = BatchRow("p", "d", 1, self.batches, slice=self.batches + 1, run_id="r", inserted=1)
         stamped = replace(row, changed_at=NOW, started_at=NOW, finished_at=NOW)
         done = CommitProperties(
-            app_transactions=[Transaction(app_id(self.layout, 1, "rows"), self.batches)],
+            app_transactions=[Transaction(self.layout.app_id(1, "rows"), self.batches)],
             custom_metadata={"userMetadata": stamped.as_metadata()},
         )
         table = pa.table(rows | {"c": list(Counter(at).values())})

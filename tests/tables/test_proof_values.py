@@ -16,13 +16,13 @@ import pytest
 from deltalake import write_deltalake
 
 from draindown.base.duck import connected
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.lake.table_log import TableLog
 from draindown.proof.behind import source_rows
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import prove
 from draindown.proof.digest import digest
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 _TIME = pa.timestamp("us", tz="UTC")

@@ -17,11 +17,11 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError, TransientError
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import discards, generations, quarantine, resume
 from draindown.gate import published
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import Swap
 from draindown.planning import plan
@@ -35,7 +35,6 @@ from draindown.sources.kafka import accepted, positions
 from draindown.sources.kafka.offsets import Loss, Span
 from draindown.sources.port import given_up
 from draindown.sources.registry import source_of
-from draindown.spec.models import PipelineSpec
 from tests.flowfiles import (
     AT,
     REFUSED,
@@ -77,7 +76,7 @@ def swap(asked: Request, staged: Request, **other: Any) -> int:
     known_as = CommitProperties(
         custom_metadata={"userMetadata": said.as_metadata()},
         app_transactions=[
-            Transaction(app_id(asked.layout, said.generation, "rows"), said.batches - 1)
+            Transaction(asked.layout.app_id(said.generation, "rows"), said.batches - 1)
         ],
     )
     write_deltalake(

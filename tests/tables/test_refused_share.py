@@ -16,7 +16,6 @@ from draindown.flow import quarantine, refused_share
 from draindown.gate import published
 from draindown.lake import delta
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.ledger.table import of_run, source_after
 from draindown.planning import plan
 from draindown.runs import report, starts, store
@@ -199,7 +198,7 @@ def _refuse_all(asked: Request) -> None:
     )
     known = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},
-        app_transactions=[Transaction(app_id(asked.layout, 1, "rows"), 0)],
+        app_transactions=[Transaction(asked.layout.app_id(1, "rows"), 0)],
     )
     nothing = asked.layout.tables.target.query("select * from t where false")
     write_deltalake(

@@ -18,11 +18,12 @@ import yaml
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError, TransientError
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config import loader
+from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.gate import published
 from draindown.lake.home import FlowHome
-from draindown.lake.transactions import app_id
 from draindown.ledger.rows import Swap
 from draindown.planning import compaction
 from draindown.planning.plan import plan
@@ -36,8 +37,6 @@ from draindown.sources.tables import source as tables
 from draindown.sources.tables.registered import Reader
 from draindown.sources.tables.source import Tables, part_way
 from draindown.sources.tables.upstream import FEED
-from draindown.spec import loader
-from draindown.spec.models import PipelineSpec
 from tests.ageing import age
 
 BOUND = Bound(2**30, None, "bucketed by key")
@@ -285,7 +284,7 @@ def test_a_replay_waits_for_the_other_buckets_and_names_no_files(
     always = Again(since=datetime(2020, 1, 1, tzinfo=UTC), until=datetime(2030, 1, 1, tzinfo=UTC))
     for done, code in ((0, "range-unfinished"), (1, None)):
         properties = CommitProperties(
-            app_transactions=[Transaction(app_id(shop.layout, 1, "rows"), done)]
+            app_transactions=[Transaction(shop.layout.app_id(1, "rows"), done)]
         )
         write_deltalake(
             shop.layout.tables.target.path,
@@ -362,7 +361,7 @@ def test_a_table_that_cant_be_followed_is_red_by_name(
 
 def test_another_set_of_tables_is_another_derivation(shop: Shop) -> None:
     shop.filled()
-    batch = CommitProperties(app_transactions=[Transaction(app_id(shop.layout, 1, "rows"), 0)])
+    batch = CommitProperties(app_transactions=[Transaction(shop.layout.app_id(1, "rows"), 0)])
     write_deltalake(
         shop.layout.tables.target.path, pa.table({"customer_id": [1]}), commit_properties=batch
     )

@@ -24,13 +24,14 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from draindown.base.errors import TerminalError, TransientError
+from draindown.config.lease import LeaseSpec
+from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.lake import delta
 from draindown.lake.commits import FENCE
 from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
 from draindown.lease import locks
 from draindown.lease.holder import holder
@@ -40,8 +41,6 @@ from draindown.ledger import target_log
 from draindown.recovery import fencing
 from draindown.recovery.opening import lease_of
 from draindown.runs.request import Request
-from draindown.spec.lease import LeaseSpec
-from draindown.spec.models import PipelineSpec
 
 EXPIRES = 5.0  # a stall of a busy machine must not look like a death
 # wants the lease, for a host of its own, whenever it is told to go; says which epoch it got or
@@ -53,7 +52,7 @@ from draindown.recovery.opening import lease_of
 from draindown.base.errors import DraindownError
 from draindown.lake.home import FlowHome
 from draindown.lease.shared import CLOCK, Clock
-from draindown.spec.lease import LeaseSpec
+from draindown.config.lease import LeaseSpec
 root, name, expires, skips = sys.argv[1:]
 locks._kernel = lambda: name
 layout, terms = FlowHome(root, "p", "f", "t"), LeaseSpec.model_construct(form="shared", expires=float(expires))
@@ -198,7 +197,7 @@ def test_of_drivers_that_race_for_an_epoch_exactly_one_wins(
 
 def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None:
     table = layout(tmp_path).tables.target.path
-    app = app_id(layout(tmp_path), 1, "rows")
+    app = layout(tmp_path).app_id(1, "rows")
     delta.append(table, pa.table({"id": [1]}), app=(app, 4))
     with drivers(tmp_path, "old") as (old,):
         assert old.told("go") == "held 1"
@@ -215,8 +214,8 @@ def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None
     assert TableLog(table).version == version + 1
     assert TableLog(table).query("select * from t").to_pylist() == [{"id": 1}]
     assert TableLog(table).last(app) == 4
-    assert TableLog(table).last(app_id(layout(tmp_path), 1, "rows", "gate")) is None
-    assert DeltaTable(table).transaction_version(app_id(layout(tmp_path), 1, "rows", "gate")) == -1
+    assert TableLog(table).last(layout(tmp_path).app_id(1, "rows", "gate")) is None
+    assert DeltaTable(table).transaction_version(layout(tmp_path).app_id(1, "rows", "gate")) == -1
     assert delta.append(table, pa.table({"id": [2]}), app=(app, 5)), "the next batch is no replay"
     assert not delta.append(table, pa.table({"id": [2]}), app=(app, 5))
     with shared(tmp_path):  # after one that was left in order there is nothing to fence
@@ -635,7 +634,7 @@ def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) 
         (n, o)
         for n in (1, 2)
         for o in kinds
-        if known.transaction_version(app_id(where, n, "rows", o)) == -1
+        if known.transaction_version(where.app_id(n, "rows", o)) == -1
     ]
     assert held == [(n, o) for n in (1, 2) for o in kinds if o != f"replay:r{3 - n}"]
 

@@ -17,7 +17,6 @@ from deltalake import write_deltalake
 
 from draindown.base.errors import TransientError
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.spark.targets import side_rows
 from tests.flowfiles import request
 
@@ -39,7 +38,7 @@ def rows(batch: int, number: int, zone: str = "Europe/Berlin") -> pa.Table:
 def written(root: Path, path: str, batch: int, number: int) -> bool:
     frame: Any = SimpleNamespace(toArrow=lambda: rows(batch, number), columns=SCHEMA.names)
     return side_rows.written(
-        frame, path, (app_id(request(root).layout, 1, "quarantine", "source"), batch), number
+        frame, path, (request(root).layout.app_id(1, "quarantine", "source"), batch), number
     )
 
 

@@ -24,8 +24,8 @@ def fake() -> Bench:
 
 
 def of_postgres(server: PostgresServer) -> Bench:
+    from draindown.config.postgres_sink import PostgresSink
     from draindown.sinks.postgres.sink import PostgresTable
-    from draindown.spec.postgres_sink import PostgresSink
 
     schema = server.new_name()
     server.execute(f"create schema {schema} authorization loader")

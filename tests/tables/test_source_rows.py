@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
 from draindown.lake.table_log import TableLog
 from draindown.proof.behind import COUNTS, ROW, literal_of, source_rows
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
 from tests.folding import fold
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

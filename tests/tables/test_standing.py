@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from draindown import pages
 from draindown.base.clock import now
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.lease import LeaseSpec
 from draindown.flow import at_work, standing
 from draindown.lake.documents import Document
+from draindown.pages import overview
 from draindown.recovery import half_rebuilt
 from draindown.recovery.opening import lease_of
 from draindown.runs import report, store
@@ -27,7 +28,6 @@ from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import Backlog, DrainPart, PlanPart
 from draindown.runs.request import Request, new_start
 from draindown.spark.job import main as job
-from draindown.spec.lease import LeaseSpec
 from tests.flowfiles import checkpoint, commit, drained, request
 
 WANTED = PlanPart(backlog=Backlog(units=1), drain=True, check=True)
@@ -139,7 +139,7 @@ def test_report_its_list_the_overview_and_the_page_say_the_same(
         for words in (["p"], ["p", "--list"], [], ["p", "--run", "r1"]):
             assert main(["--root", str(tmp_path), "report", *words]) == 0
             shown.append(capsys.readouterr().out)
-        view = pages.flows(tmp_path / "dags" / "pipelines", tmp_path)[0].runs[0]
+        view = overview.flows(tmp_path / "dags" / "pipelines", tmp_path)[0].runs[0]
     flat = [" ".join(text.split()) for text in shown]
     assert all(" ".join(said.split()) in text for text in flat)
     assert (view.mark, f"{view.mark}  p/f  {view.what}".startswith(said)) == (found.mark, True)
@@ -191,7 +191,7 @@ def test_a_rebuild_that_is_half_done_is_in_report_overview_and_page_as_in_doctor
     for words in (["report", "p"], ["report"], ["doctor"]):
         main(["--root", str(tmp_path), *words])
         assert code in capsys.readouterr().out, words
-    view = pages.flows(tmp_path / "dags" / "pipelines", tmp_path)[0]
+    view = overview.flows(tmp_path / "dags" / "pipelines", tmp_path)[0]
     assert view.rebuild is not None and view.rebuild.code == code
     with lease_of(asked.layout, LeaseSpec(), owner="me", run_id="x"):
         assert half_rebuilt.found(asked.layout) is None, "whoever holds the lease works on it"

@@ -17,12 +17,11 @@ from deltalake import write_deltalake
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.cli import main
+from draindown.cli.program import main
 from draindown.doctor.examination import examine
 from draindown.flow import release_intent
 from draindown.flow.release_intent import Pending
 from draindown.gate import published, waivers
-from draindown.lake import transactions
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.planning import compaction
@@ -100,7 +99,7 @@ def test_doctor_and_the_command_line_say_which_file(
 
 def test_a_note_is_read_as_it_was_written_and_forgotten_only_as_itself(tmp_path: Path) -> None:
     layout = drained(tmp_path).layout
-    app = transactions.app_id(layout, 1, "rows")
+    app = layout.app_id(1, "rows")
     this, later = Pending(app, 1, "r", ("q1", "q2")), Pending(app, 2, "r", ("q1",), read_again=True)
     release_intent.note(layout, this)
     assert release_intent.pending(layout) == this

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from draindown.base.errors import TerminalError
-from draindown.cli import main
+from draindown.cli.program import main
 from draindown.doctor.examination import examine
 from draindown.lake import features
 from draindown.lake.home import FlowHome

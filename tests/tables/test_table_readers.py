@@ -15,11 +15,11 @@ import yaml
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import generations
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.planning import compaction
 from draindown.runs.request import Request
 from draindown.sources import intake
@@ -28,7 +28,6 @@ from draindown.sources.tables import readers, registered
 from draindown.sources.tables import source as tables
 from draindown.sources.tables.registered import Reader
 from draindown.spark.runs import rebuild
-from draindown.spec.models import PipelineSpec
 from tests.ageing import age
 from tests.tables.test_table_source import Project
 
@@ -148,7 +147,7 @@ def test_a_rebuild_that_took_the_place_of_its_table_keeps_no_older_files(
 def commit(project: Project, generation: int, batch: int) -> None:
     """Write the table of flow `d` as a batch or a swap does: with its transaction."""
     done = CommitProperties(
-        app_transactions=[Transaction(app_id(project.layout, generation, "rows"), batch)]
+        app_transactions=[Transaction(project.layout.app_id(generation, "rows"), batch)]
     )
     write_deltalake(
         project.layout.tables.target.path,

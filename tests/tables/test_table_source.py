@@ -16,11 +16,11 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError
+from draindown.config.models import PipelineSpec
 from draindown.flow import generations, resume
 from draindown.gate import published
 from draindown.lake.delta import BOUNDED
 from draindown.lake.home import FlowHome
-from draindown.lake.transactions import app_id
 from draindown.ledger.rows import Swap
 from draindown.runs.request import Request
 from draindown.sources import intake
@@ -32,7 +32,6 @@ from draindown.sources.tables.pinning import OWN
 from draindown.sources.tables.source import Tables, part_way
 from draindown.sources.tables.upstream import FEED
 from draindown.spark.checks import check
-from draindown.spec.models import PipelineSpec
 from tests import flowfiles
 
 BOUND = Bound(2**30, None, "bucketed by key")
@@ -109,7 +108,7 @@ class Project:
     def derived(self, batch: int = 0) -> None:
         """Commit a batch of the derived table, the first one."""
         once = CommitProperties(
-            app_transactions=[Transaction(app_id(self.layout, 1, "rows"), batch)]
+            app_transactions=[Transaction(self.layout.app_id(1, "rows"), batch)]
         )
         write_deltalake(
             self.layout.tables.target.path,

@@ -38,7 +38,7 @@ def test_what_is_not_there_is_not_a_table(path: str) -> None:
 
 @pytest.mark.parametrize("name", ["a%20b", "%c3", "a[b", "a]b", "a\\b", "a^b", "a|b", "link"])
 def test_a_lake_that_is_refused_could_not_be_read(tmp_path: Path, name: str) -> None:
-    """Should one of these succeed with another version of deltalake, `spec/project.py` need not
+    """Should one of these succeed with another version of deltalake, `config/project.py` need not
     refuse it any more.
     """
     (tmp_path / "link").symlink_to(tmp_path / "a%20b")

@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 from draindown.base.errors import TerminalError
 from draindown.flow import orphan_memory
 from draindown.lake import delta
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import reset as reset_plan
@@ -52,7 +51,7 @@ def remember(
         "_batch": batch,
         "_kind": kind,
     }
-    app = (app_id(asked.layout, generation, memory, kind), batch)
+    app = (asked.layout.app_id(generation, memory, kind), batch)
     delta.append(
         asked.layout.tables.memory(memory).path, pa.Table.from_pylist([row], _SCHEMA), app=app
     )
@@ -61,7 +60,7 @@ def remember(
 def made(asked: Request, batch: int, kind: str) -> None:
     """A batch of another kind than the source's, in the target."""
     known = CommitProperties(
-        app_transactions=[Transaction(app_id(asked.layout, 1, "rows", kind), batch)]
+        app_transactions=[Transaction(asked.layout.app_id(1, "rows", kind), batch)]
     )
     target = asked.layout.tables.target
     nothing = target.query("select * from t limit 0")
@@ -144,7 +143,7 @@ def test_a_replay_that_the_ledger_knows_was_done_although_the_table_forgot_it(
     made(asked, 3, REPLAY)
     recorded(asked, 3)
     _restore_copy(asked)
-    assert asked.layout.tables.target.last(app_id(asked.layout, 1, "rows", REPLAY)) is None
+    assert asked.layout.tables.target.last(asked.layout.app_id(1, "rows", REPLAY)) is None
     assert kept(asked) == {f"1 {REPLAY} 3"}
 
 

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from draindown.cli import main
+from draindown.cli.program import main
 from draindown.lake import torn
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog

@@ -17,13 +17,14 @@ from deltalake import DeltaTable, write_deltalake
 from draindown.audit import recount
 from draindown.audit.model import Audit
 from draindown.base.errors import TerminalError
-from draindown.cli import main, proving
+from draindown.cli import proving
+from draindown.cli.program import main
+from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.lake.table_log import TableLog
 from draindown.proof.certificate import Certificate, Snapshot
 from draindown.proof.digest import digest
 from draindown.runs.request import Request
-from draindown.spec.models import PipelineSpec
 
 LANDING = {"source": {"files": "x/*", "format": "json"}, "columns": {"at": "timestamp"}}
 DERIVED = {

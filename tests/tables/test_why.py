@@ -15,8 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from draindown.cli import main
-from draindown.lake.transactions import app_id
+from draindown.cli.program import main
 from draindown.provenance.why import Question, why
 from tests.landed_lake import LandedLake, Told
 from tests.model import newest
@@ -244,7 +243,7 @@ class _Stamped(Hourly):
         rows = rows.append_column(
             "_changed_at", pa.array([NOW] * rows.num_rows, pa.timestamp("us", "UTC"))
         )
-        batch = Transaction(app_id(self.layout, 1, "rows"), self.batches - 1)
+        batch = Transaction(self.layout.app_id(1, "rows"), self.batches - 1)
         done = CommitProperties(app_transactions=[batch], custom_metadata=of_batch)
         write_deltalake(
             self.layout.tables.target.path,

@@ -12,12 +12,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from draindown.config.derived import DerivedFlow
 from draindown.gate import published
-from draindown.lake.transactions import app_id
 from draindown.provenance.why import Question, why
 from draindown.sources.tables.source import Tables
 from draindown.sources.tables.upstream import FEED
-from draindown.spec.derived import DerivedFlow
 from tests.landed_lake import LandedLake
 from tests.tables.test_table_source import BOUND, NOW
 
@@ -59,7 +58,7 @@ class Chain(LandedLake):
         declared = self.spec.declared("d")
         assert isinstance(declared, DerivedFlow)
         assert Tables(declared.source, layout, self.home, "r").pin(1, NOW).take(BOUND) is False
-        done = CommitProperties(app_transactions=[Transaction(app_id(layout, 1, "rows"), 0)])
+        done = CommitProperties(app_transactions=[Transaction(layout.app_id(1, "rows"), 0)])
         empty = pa.schema([*columns, ("_changed_at", _UTC)]).empty_table()
         write_deltalake(
             layout.tables.target.path,

@@ -21,6 +21,8 @@ import pyarrow.parquet as parquet
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from draindown.config.kafka import KafkaSource
+from draindown.config.models import PipelineSpec
 from draindown.flow.generations import Card, make_live
 from draindown.lake.table_log import TableLog
 from draindown.provenance.readers import reader_of
@@ -31,8 +33,6 @@ from draindown.sources.intake import record_id
 from draindown.sources.kafka import positions
 from draindown.sources.kafka.offsets import Span
 from draindown.sources.slices import Unit
-from draindown.spec.kafka import KafkaSource
-from draindown.spec.models import PipelineSpec
 from tests.flowfiles import AT, about, take_in
 from tests.landed_lake import LandedLake
 from tests.tables.test_audit_records import SLICES, World, at, stamp_of

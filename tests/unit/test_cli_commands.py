@@ -22,7 +22,12 @@ from deltalake.exceptions import DeltaError
 from draindown.base.clock import now
 from draindown.base.errors import DraindownError, GateFailed, TransientError
 from draindown.base.exits import Exit
-from draindown.cli import context, main
+from draindown.cli import context
+from draindown.cli.program import main
+from draindown.config import scaffold
+from draindown.config.lease import LeaseSpec
+from draindown.config.loader import load
+from draindown.config.models import PipelineSpec
 from draindown.flow import quarantine, schema_drift
 from draindown.gate import suite_validation, waivers
 from draindown.lake import delta, documents
@@ -31,10 +36,6 @@ from draindown.runs import store
 from draindown.runs.report import Backlog, PlanPart, StepReport, of
 from draindown.runs.request import Request
 from draindown.sources.files import parked
-from draindown.spec import scaffold
-from draindown.spec.lease import LeaseSpec
-from draindown.spec.loader import load
-from draindown.spec.models import PipelineSpec
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from draindown.base.exits import Exit
-from draindown.cli import app
+from draindown.cli.program import app
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "draindown"

@@ -14,8 +14,9 @@ import pytest
 import typer
 
 from draindown.base.errors import TerminalError
-from draindown.cli import app, main, output
-from draindown.spec import scaffold
+from draindown.cli import output
+from draindown.cli.program import app, main
+from draindown.config import scaffold
 
 
 @pytest.fixture

@@ -304,8 +304,9 @@ def test_a_demo_that_failed_is_compared_again_though_nothing_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts")
-    import demo
     import demo_run
+
+    import demo
 
     class Run(demo_run.DemoRun):
         has_work = through_airflow = show = lambda *_: None  # type: ignore[assignment]

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from draindown.base.errors import TerminalError
+from draindown.config import loader
+from draindown.config.derived import DerivedFlow
+from draindown.config.flow_graph import FlowGraph
+from draindown.config.json_schema import schema
+from draindown.config.landing import FlowSpec
+from draindown.config.models import PipelineSpec
+from draindown.config.ranking import total_order
 from draindown.runs.request import Request
-from draindown.spec import loader
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.flow_graph import FlowGraph
-from draindown.spec.json_schema import schema
-from draindown.spec.landing import FlowSpec
-from draindown.spec.models import PipelineSpec
-from draindown.spec.ranking import total_order
 
 FLIGHTS: dict[str, Any] = {
     "source": {"files": "landing/*.json", "format": "json"},

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from draindown.audit.raw import TextFile, cells_of
+from draindown.config.dialect import Dialect
 from draindown.spark.sources.folded import lines_of, split_records
-from draindown.spec.dialect import Dialect
 from tests.csvlines import SOURCES, random_lines, strict
 
 

@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 import typer
 
-from draindown.cli import app
+from draindown.cli.program import app
 from draindown.cli.quarantine import HEADER
+from draindown.config.derived import KINDS
+from draindown.config.sinks import SINKS
 from draindown.flow.quarantine import COLUMNS as QUARANTINE
 from draindown.flow.quarantine import RESOLUTIONS
 from draindown.lake.flow_tables import flow_tables
@@ -28,8 +30,6 @@ from draindown.ledger.rows import ACCOUNT
 from draindown.ledger.table import SCHEMA as LEDGER
 from draindown.runs.card_parts import APPLIED, FATES
 from draindown.sources.files.parked import _SCHEMA as PARKED
-from draindown.spec.derived import KINDS
-from draindown.spec.sinks import SINKS
 
 pytestmark = pytest.mark.docs
 

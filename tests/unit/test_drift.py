@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from draindown.config.formats import FORMATS
+from draindown.config.landing import FlowSpec
 from draindown.flow import schema_drift
 from draindown.flow.schema_drift import Known, Sighting
 from draindown.lake.home import FlowHome
-from draindown.spec.formats import FORMATS
-from draindown.spec.landing import FlowSpec
 
 AT = "2026-01-31T12:00:00+00:00"
 

@@ -18,7 +18,12 @@ import pytest
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config import scaffold
+from draindown.config.loader import load
+from draindown.config.models import PipelineSpec
+from draindown.config.project import rooted
+from draindown.config.sinks import FlowSink
 from draindown.drill import baseline, faults, injections, process
 from draindown.drill.faults import ALL, FAULTS, Conditions
 from draindown.drill.material import BATCHES
@@ -28,11 +33,6 @@ from draindown.sources.files.listing import list_source
 from draindown.sources.kafka.bounds import within
 from draindown.sources.kafka.client import Sample, Seen
 from draindown.sources.kafka.offsets import Available, Span
-from draindown.spec import scaffold
-from draindown.spec.loader import load
-from draindown.spec.models import PipelineSpec
-from draindown.spec.project import rooted
-from draindown.spec.sinks import FlowSink
 
 ROOT = Path(__file__).parents[2]
 KEYED = Conditions(keyed=True, batches=3, changes=True, raw=True)

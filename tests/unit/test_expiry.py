@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from draindown.base.errors import TerminalError
+from draindown.config.models import PipelineSpec
+from draindown.config.schedule import PRESETS, next_time
 from draindown.planning.expiry import refuse_expiring
 from draindown.runs.request import Request
 from draindown.sources.kafka import retention
 from draindown.sources.kafka.retention import Policy
 from draindown.sources.port import Look
-from draindown.spec.models import PipelineSpec
-from draindown.spec.schedule import PRESETS, next_time
 
 NOW = datetime(2026, 3, 1, 10, 7, tzinfo=UTC)
 NEXT = datetime(2026, 3, 1, 10, 15, tzinfo=UTC)

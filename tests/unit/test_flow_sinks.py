@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from draindown.base.errors import TerminalError
+from draindown.config.loader import load
+from draindown.config.models import PipelineSpec
+from draindown.config.sinks import FlowSink
 from draindown.flow import sink_columns
 from draindown.ledger.rows import BatchRow, conserve, sink_totals
 from draindown.runs.request import Request
-from draindown.spec.loader import load
-from draindown.spec.models import PipelineSpec
-from draindown.spec.sinks import FlowSink
 
 URL = "postgresql://u:${secret:X}@host:5432/d"
 POSTGRES = {"postgres": {"url": URL, "table": "alerts"}}

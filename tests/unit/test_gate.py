@@ -16,6 +16,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.cli.gate import _text as shown_by_gate
+from draindown.config.targets import Maintenance
 from draindown.gate import page as gate_page
 from draindown.gate import published, refusal, waivers
 from draindown.gate import suite as gate_suite
@@ -24,7 +25,6 @@ from draindown.ledger.rows import BatchRow
 from draindown.planning import compaction
 from draindown.runs import report
 from draindown.runs.report import CheckPart, Expectation
-from draindown.spec.targets import Maintenance
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

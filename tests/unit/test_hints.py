@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from draindown.config.landing import FlowSpec
 from draindown.flow.hints import NULLED, hint
-from draindown.spec.landing import FlowSpec
 
 
 def flow(**more: Any) -> FlowSpec:

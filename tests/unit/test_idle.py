@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from draindown.base.findings import Finding
+from draindown.config.models import PipelineSpec
 from draindown.planning import plan
 from draindown.planning.idle import _AT_ONCE, idle
 from draindown.runs.report import Backlog, PlanPart
 from draindown.runs.request import Request
-from draindown.spec.models import PipelineSpec
 
 IDLE = PlanPart(backlog=Backlog(), reasons={"drain": "nothing is waiting"})
 

@@ -14,8 +14,8 @@ from unittest import mock
 import pytest
 
 from draindown.base.errors import TerminalError
+from draindown.config.sources import FilesSource
 from draindown.sources.files.listing import Listing, list_source, mtime_ns, shown
-from draindown.spec.sources import FilesSource
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

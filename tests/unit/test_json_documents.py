@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draindown.audit.raw import DocumentFile
+from draindown.config.sources import FilesSource
 from draindown.sources.files.container import Broken
 from draindown.sources.files.inspection import Unreadable, Verified, verify
 from draindown.sources.files.json_documents import records
 from draindown.sources.files.listing import SourceFile
-from draindown.spec.sources import FilesSource
 
 VALUES = st.recursive(
     st.none()

@@ -10,6 +10,11 @@ from confluent_kafka import KafkaError
 
 from draindown.base.errors import TerminalError
 from draindown.base.secrets import names_in, redacted, resolved
+from draindown.config.kafka import KafkaCluster, KafkaSource
+from draindown.config.kafka_sink import KafkaSink
+from draindown.config.landing import FlowSpec
+from draindown.config.loader import digest, load
+from draindown.config.models import PipelineSpec
 from draindown.lake.home import FlowHome
 from draindown.planning import validation
 from draindown.sinks.kafka import client as sink_client
@@ -18,11 +23,6 @@ from draindown.sources.kafka import client as source_client
 from draindown.sources.kafka.options import of_java, of_librdkafka, secrets_of
 from draindown.sources.kafka.source import Kafka
 from draindown.sources.port import Failure
-from draindown.spec.kafka import KafkaCluster, KafkaSource
-from draindown.spec.kafka_sink import KafkaSink
-from draindown.spec.landing import FlowSpec
-from draindown.spec.loader import digest, load
-from draindown.spec.models import PipelineSpec
 
 GOOD = """\
 pipeline: events

@@ -14,20 +14,20 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from draindown.base.errors import TerminalError
-from draindown.spec.derived import DerivedFlow, TableSource
-from draindown.spec.join import Join
-from draindown.spec.json_schema import schema, schema_text
-from draindown.spec.kafka import KafkaCluster, KafkaSource
-from draindown.spec.landing import FlowSpec
-from draindown.spec.loader import BrokenPipeline, digest, find, load, load_all, load_alone
-from draindown.spec.lookup import Lookup
-from draindown.spec.models import PipelineSpec
-from draindown.spec.per import Per
-from draindown.spec.sources import FilesSource
-from draindown.spec.targets import Maintenance, Target
-from draindown.spec.tolerance import QuarantineBounds
-from draindown.spec.window import Window
-from draindown.spec.yaml_document import MAX_BYTES
+from draindown.config.derived import DerivedFlow, TableSource
+from draindown.config.join import Join
+from draindown.config.json_schema import schema, schema_text
+from draindown.config.kafka import KafkaCluster, KafkaSource
+from draindown.config.landing import FlowSpec
+from draindown.config.loader import BrokenPipeline, digest, find, load, load_all, load_alone
+from draindown.config.lookup import Lookup
+from draindown.config.models import PipelineSpec
+from draindown.config.per import Per
+from draindown.config.sources import FilesSource
+from draindown.config.targets import Maintenance, Target
+from draindown.config.tolerance import QuarantineBounds
+from draindown.config.window import Window
+from draindown.config.yaml_document import MAX_BYTES
 
 ROOT = Path(__file__).parents[2]
 GOOD = """\
@@ -721,7 +721,7 @@ def test_every_key_is_in_the_reference(heading: str, model: Any) -> None:
 def test_the_schema_file_is_the_generated_one() -> None:
     written = (ROOT / "docs" / "pipeline.schema.json").read_text()
     assert written == schema_text(), (
-        "run: python -m draindown.spec.json_schema > docs/pipeline.schema.json"
+        "run: python -m draindown.config.json_schema > docs/pipeline.schema.json"
     )
 
 

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from draindown.base.errors import TerminalError
+from draindown.config import loader
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
+from draindown.config.pairing import Pairing, side_problems
 from draindown.runs.request import Request
-from draindown.spec import loader
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
-from draindown.spec.pairing import Pairing, side_problems
 
 LEFT = {
     "source": {"files": "x/*", "format": "json"},

@@ -15,7 +15,8 @@ from draindown.cli.failures import naming
 PanicException = type("PanicException", (BaseException,), {})  # as PyO3 makes it
 DIES = """
 import os, sys
-from draindown.cli import app, main
+from draindown.cli.program import app
+from draindown.cli.program import main
 
 @app.command()
 def panic(code: int) -> None:

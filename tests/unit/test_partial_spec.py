@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from draindown.spec.landing import FlowSpec
-from draindown.spec.target_kinds import PARTIAL, UPSERT
+from draindown.config.landing import FlowSpec
+from draindown.config.target_kinds import PARTIAL, UPSERT
 from tests.unit.test_derived_spec import load, refused
 
 COLUMNS = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.expressions import check_query
-from draindown.spec.models import PipelineSpec
+from draindown.config.derived import DerivedFlow
+from draindown.config.expressions import check_query
+from draindown.config.models import PipelineSpec
 
 ON = "on x.k = y.k"
 

@@ -10,12 +10,12 @@ from typing import get_args
 
 from draindown.audit import columnar as audited
 from draindown.audit import invariants, raw
+from draindown.config.formats import FORMATS
+from draindown.config.target_kinds import Name
 from draindown.sources.files.columnar import COLUMNAR
 from draindown.sources.files.formats import INSPECTORS
 from draindown.spark.contract.records import READERS
 from draindown.spark.targets import registry
-from draindown.spec.formats import FORMATS
-from draindown.spec.target_kinds import Name
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "draindown"
 
@@ -60,7 +60,14 @@ def test_every_format_and_kind_is_registered_on_every_side() -> None:
 
 
 def test_only_registries_and_readers_name_a_kind_of_source() -> None:
-    allowed = ("sources/", "spark/sources/", "spec/", "drill/", "provenance/", "cli/quarantine.py")
+    allowed = (
+        "sources/",
+        "spark/sources/",
+        "config/",
+        "drill/",
+        "provenance/",
+        "cli/quarantine.py",
+    )
     naming = {
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from draindown import pages
 from draindown.base.errors import TerminalError
-from draindown.cli import main
+from draindown.cli.program import main
+from draindown.config.loader import find, load
+from draindown.config.project import rooted
 from draindown.doctor.examination import examine
 from draindown.drill import process
 from draindown.lake import identity
 from draindown.lake.presence import PIN, Answer, Found, Lake, answer
+from draindown.pages import overview
 from draindown.planning.plan import planned
 from draindown.runs.request import Request
-from draindown.spec.loader import find, load
-from draindown.spec.project import rooted
 
 Printed = Callable[..., tuple[int, str, str]]
 
@@ -193,7 +193,7 @@ def test_every_command_refuses_a_missing_lake_and_writes_nothing(
     assert health.exit == 1 and [one.code for one in health.symptoms] == ["lake-missing"]
     _, out, _ = typed("lag", "--json")
     assert json.loads(out)[0]["error"]["code"] == "lake-missing"
-    assert "lake-missing" in pages.flows(project / "dags/pipelines", project)[0].problem
+    assert "lake-missing" in overview.flows(project / "dags/pipelines", project)[0].problem
     assert _files(project) == before, "nothing was written"
 
 

@@ -18,13 +18,13 @@ import pytest
 import yaml
 
 from draindown.base.errors import TerminalError, TransientError
+from draindown.config import loader
+from draindown.config.derived import DerivedFlow
+from draindown.config.project import rooted
 from draindown.processors import loading, plain, stream
 from draindown.processors.fold import Calls, Failed, KeyFold, Made, Shape, State
 from draindown.processors.values import exact, record, unheld
 from draindown.runs.request import Request
-from draindown.spec import loader
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.project import rooted
 from draindown.testing import Processor
 
 ROOT = Path(__file__).resolve().parents[2]

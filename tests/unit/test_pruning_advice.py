@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from draindown.config.models import PipelineSpec
 from draindown.spark.batch.pruning_advice import Skipping
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.tuning import TUNING
-from draindown.spec.models import PipelineSpec
 
 
 @pytest.mark.parametrize(

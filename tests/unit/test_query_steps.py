@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from draindown.spec.expressions import check_expression, check_measure, check_query
-from draindown.spec.generators import GENERATORS
-from draindown.spec.query_names import problems
+from draindown.config.expressions import check_expression, check_measure, check_query
+from draindown.config.generators import GENERATORS
+from draindown.config.query_names import problems
 
 TABLE = {"t": ["k", "g", "a", "b", "pivot", "items"]}
 

@@ -13,6 +13,11 @@ from hypothesis import strategies as st
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import percent
+from draindown.config.landing import FlowSpec
+from draindown.config.loader import load
+from draindown.config.models import PipelineSpec
+from draindown.config.tolerance import QuarantineBounds
+from draindown.config.units import parse_share, show_share
 from draindown.flow.hints import hint
 from draindown.flow.refused_share import LEAST, Window, windows, worst
 from draindown.gate import published, refusal, suite
@@ -20,11 +25,6 @@ from draindown.lake.home import FlowHome
 from draindown.ledger.rows import BatchRow, refused_share
 from draindown.runs.card import card, verdict
 from draindown.runs.report import Expectation
-from draindown.spec.landing import FlowSpec
-from draindown.spec.loader import load
-from draindown.spec.models import PipelineSpec
-from draindown.spec.tolerance import QuarantineBounds
-from draindown.spec.units import parse_share, show_share
 from tests.unit.test_card import checked, drained, step
 
 BOUNDS = QuarantineBounds()

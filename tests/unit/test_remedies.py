@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from draindown.config.derived import DerivedFlow
 from draindown.lake.home import FlowHome
 from draindown.spark.derived.batch import DeriveBatch, TableSlice, Versions
 from draindown.spark.derived.remedies import not_computed, once_corrected
 from draindown.spark.targets.delta_target import TableWriter
-from draindown.spec.derived import DerivedFlow
 
 LAYOUT = FlowHome("/lake", pipeline="p", flow="d", table_name="d")
 FLOW = DerivedFlow.model_validate(

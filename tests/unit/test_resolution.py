@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from draindown.base.errors import TerminalError
-from draindown.spec.expression_names import problems
-from draindown.spec.loader import load
+from draindown.config.expression_names import problems
+from draindown.config.loader import load
 
 COLUMNS = ("status", "id", "amount", "updated_at", "arrived_at", "tags", "m", "s")
 

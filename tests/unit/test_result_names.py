@@ -19,12 +19,12 @@ from pyspark.sql.types import (
 )
 
 from draindown.base.errors import TerminalError
+from draindown.config.base import repeated
+from draindown.config.column_types import UNSTORED
+from draindown.config.landing import FlowSpec
+from draindown.config.names import caseless
 from draindown.spark.contract.transforms import _hold_to_names
 from draindown.spark.sql import unstored
-from draindown.spec.base import repeated
-from draindown.spec.column_types import UNSTORED
-from draindown.spec.landing import FlowSpec
-from draindown.spec.names import caseless
 
 NAMES = st.text("aAsSßẞ\u017fiI\u0131\u0130kK\u212aµ\u03bc\u039c", min_size=1, max_size=3)
 INT = IntegerType()

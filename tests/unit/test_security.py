@@ -21,19 +21,21 @@ from typing import Any, get_args
 
 import pytest
 
-from draindown import pages
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
 from draindown.base.formatting import printable, printable_lines
-from draindown.cli import main
 from draindown.cli.output import Output, as_csv
+from draindown.cli.program import main
+from draindown.config.lease import LeaseSpec
+from draindown.config.loader import load
 from draindown.doctor.model import Health, Symptom
 from draindown.gate import page as gate_page
 from draindown.gate import suite, waivers
 from draindown.lake.home import FlowHome, safe_name
 from draindown.launch.settings import settings
-from draindown.pages import FlowView, RunView
+from draindown.pages import overview
+from draindown.pages.overview import FlowView, RunView
 from draindown.recovery.opening import lease_of
 from draindown.runs import store
 from draindown.runs.card import card
@@ -47,8 +49,6 @@ from draindown.runs.report import (
     StepReport,
 )
 from draindown.runs.request import Request, Step
-from draindown.spec.lease import LeaseSpec
-from draindown.spec.loader import load
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
@@ -176,7 +176,7 @@ def flows_page(text: str) -> str:
     fine = FlowView(
         text, text, text, waiting=text, published=text, open_rows={text: 3}, runs=[run, run]
     )
-    return pages.render([fine, FlowView(text, text, text, problem=text)], [text])
+    return overview.render([fine, FlowView(text, text, text, problem=text)], [text])
 
 
 def page_of_gate(text: str) -> str:

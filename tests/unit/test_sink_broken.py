@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import KafkaError
 
 from draindown.base.errors import DraindownError
+from draindown.config.kafka_sink import KafkaSink
 from draindown.sinks.kafka.client import Client
 from draindown.sinks.kafka.markers import Marked, Markers
 from draindown.sinks.kafka.sink import KafkaTopic
 from draindown.sinks.kafka.transactions import KafkaTransactions
 from draindown.sinks.port import FATE, SinkBatch, SinkColumn, SinkPlace, of_portion
-from draindown.spec.kafka_sink import KafkaSink
 from tests.unit.mock_brokers import MockBrokers
 
 PLACE = SinkPlace("lake", "p", "f", "s")

@@ -17,7 +17,6 @@ from draindown.base.errors import TerminalError
 from draindown.flow import sink_identity, sink_state
 from draindown.flow.sink_delivery import deliver
 from draindown.flow.sink_state import Holds, SinkState
-from draindown.lake.documents import make_home
 from draindown.lake.home import FlowHome
 from draindown.recovery import sink_bases
 from draindown.sinks import refusals
@@ -82,7 +81,7 @@ class MemorySink:
 @pytest.fixture
 def layout(tmp_path: Path) -> FlowHome:
     found = FlowHome(str(tmp_path), "p", "f", "f")
-    make_home(found)
+    found.make()
     return found
 
 

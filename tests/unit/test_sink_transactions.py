@@ -18,11 +18,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError
+from draindown.config.kafka_sink import KafkaSink
 from draindown.sinks.kafka import sink as of_topics
 from draindown.sinks.kafka.client import Client
 from draindown.sinks.kafka.transactions import KafkaTransactions
 from draindown.sinks.port import FATE, SinkBatch, SinkColumn, SinkPlace, of_portion, portion_of
-from draindown.spec.kafka_sink import KafkaSink
 
 TOPIC, MARKERS = "events", "draindown-sinks"
 PLACE = SinkPlace("lake", "p", "f", "s")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from draindown.config.sources import FilesSource
 from draindown.lake.home import FlowHome
 from draindown.sources import batch_size
 from draindown.sources.batch_size import Bound, Load, bound_for
-from draindown.spec.sources import FilesSource
 
 MB = 1024**2
 HEAP = 2048 * MB

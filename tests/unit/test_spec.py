@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from draindown.base.errors import TerminalError
-from draindown.spec.column_types import SCALARS, Column, normalise
-from draindown.spec.expressions import check_expression
-from draindown.spec.landing import FlowSpec
-from draindown.spec.lease import LeaseSpec
-from draindown.spec.models import PipelineSpec
-from draindown.spec.project import rooted
-from draindown.spec.schedule import check_schedule
-from draindown.spec.sources import FilesSource
-from draindown.spec.targets import RETAIN_FLOOR, Maintenance, Target
-from draindown.spec.tolerance import Drift
-from draindown.spec.units import parse_duration, parse_size, show_size
+from draindown.config.column_types import SCALARS, Column, normalise
+from draindown.config.expressions import check_expression
+from draindown.config.landing import FlowSpec
+from draindown.config.lease import LeaseSpec
+from draindown.config.models import PipelineSpec
+from draindown.config.project import rooted
+from draindown.config.schedule import check_schedule
+from draindown.config.sources import FilesSource
+from draindown.config.targets import RETAIN_FLOOR, Maintenance, Target
+from draindown.config.tolerance import Drift
+from draindown.config.units import parse_duration, parse_size, show_size
 
 FLOW: dict[str, Any] = {
     "source": {"files": "landing/*.json", "format": "json"},

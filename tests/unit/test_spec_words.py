@@ -14,12 +14,12 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
-from draindown.spec.models import PipelineSpec
-from draindown.spec.problems import explain
-from draindown.spec.sources import SOURCES
-from draindown.spec.yaml_document import parse
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
+from draindown.config.models import PipelineSpec
+from draindown.config.problems import explain
+from draindown.config.sources import SOURCES
+from draindown.config.yaml_document import parse
 
 Place = tuple[str | int, ...]
 FEW = [None, 5, "x", [1], {"a": 1}]

@@ -13,13 +13,13 @@ from jsonschema import Draft202012Validator
 
 from draindown.airflow.wording import doc_of
 from draindown.base.errors import TerminalError
+from draindown.config import loader
+from draindown.config.derived import DerivedFlow
+from draindown.config.json_schema import schema
+from draindown.config.loader import BrokenPipeline
+from draindown.config.models import PipelineSpec
+from draindown.config.neighbours import Reader
 from draindown.runs.request import Request
-from draindown.spec import loader
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.json_schema import schema
-from draindown.spec.loader import BrokenPipeline
-from draindown.spec.models import PipelineSpec
-from draindown.spec.neighbours import Reader
 
 
 def landing(**columns: str) -> dict[str, Any]:

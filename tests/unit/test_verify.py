@@ -19,11 +19,11 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
+from draindown.config.sources import FilesSource
 from draindown.sources.files.columnar import COLUMNAR
 from draindown.sources.files.container import FileBytes
 from draindown.sources.files.inspection import LIMITS, Limits, Skipped, Unreadable, Verified, verify
 from draindown.sources.files.listing import SourceFile
-from draindown.spec.sources import FilesSource
 from tests import spark_orc
 from tests.spark.mutants import mutant
 

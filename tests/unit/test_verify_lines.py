@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from draindown.config.dialect import Dialect
 from draindown.sources.files.line_counter import LineCounter, LineTooLong
-from draindown.spec.dialect import Dialect
 
 BOM = b"\xef\xbb\xbf"
 ALPHABET = [

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from draindown.base.clock import EPOCH
+from draindown.config.landing import FlowSpec
+from draindown.config.partial import SEQUENCES
 from draindown.provenance import events, merged
 from draindown.provenance.deletes import deletes_of
 from draindown.provenance.fates import Contents, Ends
@@ -21,8 +23,6 @@ from draindown.provenance.model import Trace
 from draindown.provenance.records import Names, Record, Values
 from draindown.provenance.scan import Found
 from draindown.sources.slices import Unit
-from draindown.spec.landing import FlowSpec
-from draindown.spec.partial import SEQUENCES
 from tests.folding import Row, _content, fold
 from tests.merging import merge
 

@@ -30,10 +30,10 @@ from draindown.airflow.wording import doc_of, doc_of_broken
 from draindown.base import clock
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
+from draindown.config.loader import BrokenPipeline, load_all
+from draindown.config.models import PipelineSpec
+from draindown.config.outline import FALLBACK
 from draindown.runs.request import Step
-from draindown.spec.loader import BrokenPipeline, load_all
-from draindown.spec.models import PipelineSpec
-from draindown.spec.outline import FALLBACK
 
 INVALID = "invalid-spec"
 PLAN_ALL = "plan-all"  # no flow has a hyphen in its name

@@ -33,6 +33,7 @@ from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.exits import Exit
 from draindown.base.run_size import RunSize
+from draindown.config.models import PipelineSpec
 from draindown.launch.settings import settings, spark_python, spark_submit
 from draindown.runs import report as reports
 from draindown.runs import store
@@ -40,7 +41,6 @@ from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import PlanPart, StepReport
 from draindown.runs.request import STEPS, Request, Step, begun_at
 from draindown.runs.step_lines import begun, error_of
-from draindown.spec.models import PipelineSpec
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -16,10 +16,10 @@ from draindown.airflow.requests import left_out, project_root, refuse_contradict
 from draindown.airflow.task import fail_unreached, request_of, skip_other_flows
 from draindown.base import clock
 from draindown.base.errors import DraindownError
+from draindown.config.models import PipelineSpec
 from draindown.runs import report as reports
 from draindown.runs import store
 from draindown.runs.request import STEPS, Request
-from draindown.spec.models import PipelineSpec
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

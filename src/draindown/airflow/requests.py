@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from draindown.base.errors import TerminalError
+from draindown.config.models import PipelineSpec
+from draindown.config.names import near
+from draindown.config.project import relative, rooted, suite
+from draindown.config.units import parse_time
 from draindown.lake.presence import Lake
 from draindown.runs import store
 from draindown.runs.request import Again, Request, Step
-from draindown.spec.models import PipelineSpec
-from draindown.spec.names import near
-from draindown.spec.project import relative, rooted, suite
-from draindown.spec.units import parse_time
 
 PARAMS = ("mode", "from", "to", "again", "flow", "max_batches", "deadline_minutes", "force_compact")
 """Names of the params of a run, in the order of the trigger form."""

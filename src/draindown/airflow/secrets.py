@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from draindown.base.errors import TerminalError
 from draindown.base.secrets import VARIABLE, is_at_hand, names_in
-from draindown.spec.models import PipelineSpec
+from draindown.config.models import PipelineSpec
 
 PREFIX = "draindown_"
 """Of the ids of connections whose password is a secret: no reference reaches a connection that was

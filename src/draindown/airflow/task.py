@@ -19,10 +19,10 @@ from draindown.airflow.requests import (
 )
 from draindown.base import clock
 from draindown.base.errors import DraindownError
+from draindown.config.models import PipelineSpec
+from draindown.config.project import relative_lake, rooted
 from draindown.lake.presence import Lake
 from draindown.runs.request import Request, Step
-from draindown.spec.models import PipelineSpec
-from draindown.spec.project import relative_lake, rooted
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -12,11 +12,11 @@ from typing import Any
 
 from draindown.airflow.requests import project_root, refuse_in_bundle
 from draindown.base.errors import DraindownError
+from draindown.config.project import relative_lake
 from draindown.lake.home import FlowHome
 from draindown.lake.presence import Lake
 from draindown.runs import report, store
 from draindown.runs.request import Step
-from draindown.spec.project import relative_lake
 
 
 def leave(

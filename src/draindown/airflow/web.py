@@ -14,10 +14,10 @@ from airflow.configuration import conf
 from fastapi import Depends, FastAPI
 from fastapi.responses import HTMLResponse
 
-from draindown import pages
 from draindown.airflow.requests import project_root
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import printable_lines
+from draindown.pages import overview
 
 PREFIX = "/draindown"
 _ROOT = API_ROOT_PATH.rstrip("/")  # of `[api] base_url`: the UI takes links as they are
@@ -73,7 +73,7 @@ def _page(only: Collection[str]) -> HTMLResponse:
     try:
         dags = Path(conf.get_mandatory_value("core", "dags_folder"))
         place, root = dags / "pipelines", project_root(str(dags / "draindown_dags.py"))
-        shown = pages.render(pages.flows(place, root, only), pages.broken(place, only))
+        shown = overview.render(overview.flows(place, root, only), overview.broken(place, only))
     except TerminalError as error:
-        shown = pages.render([], [printable_lines(str(error))])
+        shown = overview.render([], [printable_lines(str(error))])
     return HTMLResponse(shown, headers=_HEADERS)

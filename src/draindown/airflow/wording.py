@@ -4,10 +4,10 @@ and a backfill do.
 
 from __future__ import annotations
 
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
-from draindown.spec.loader import BrokenPipeline
-from draindown.spec.models import PipelineSpec
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
+from draindown.config.loader import BrokenPipeline
+from draindown.config.models import PipelineSpec
 
 _STEPS = """
 **plan-all** looks at all flows at once; those that have nothing to do, and that the run brings nothing, are skipped.

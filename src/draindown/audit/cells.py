@@ -15,8 +15,8 @@ from deltalake.exceptions import DeltaError
 from draindown.audit.raw import cells_of
 from draindown.audit.values import Check, Number, check_of, json_object, wrong
 from draindown.audit.written import reader_of
+from draindown.config.landing import FlowSpec
 from draindown.lake.table_log import TableLog
-from draindown.spec.landing import FlowSpec
 
 _FLOATS = ("float", "double")
 _BEFORE, _AFTER = -62_135_596_800, 253_402_300_800

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from draindown.audit.model import Residue
+from draindown.config.landing import FlowSpec
 from draindown.gate.acceptance import Acceptance
 from draindown.lake.commits import Commit
 from draindown.lake.home import FlowHome
 from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow, Place, from_commit
-from draindown.spec.landing import FlowSpec
 
 Progress = Callable[[int, int, str], None]
 """Called before each raw file with the number of files read, the total, and the name of the

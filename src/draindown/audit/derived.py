@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from draindown.config.models import PipelineSpec
 from draindown.flow import proven
 from draindown.flow.proven import Proven
-from draindown.spec.models import PipelineSpec
 
 
 @dataclass(frozen=True)

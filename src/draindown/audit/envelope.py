@@ -7,7 +7,7 @@ from typing import Any
 
 from draindown.audit import written
 from draindown.audit.raw import FieldReader
-from draindown.spec.landing import FlowSpec
+from draindown.config.landing import FlowSpec
 
 Fields = Callable[[Mapping[str, Any]], list[str | None]]
 """Reads columns of a raw record; None if one is missing or null. Raises ValueError where it can't

@@ -17,8 +17,8 @@ from draindown.audit.cells import CellReader, unlike
 from draindown.audit.keys import MOST
 from draindown.audit.model import Collector, Residue
 from draindown.audit.raw import DocumentFile, FieldReader, RawRecord, TextFile, cells_of, sha256
-from draindown.spec.dialect import header_cells
-from draindown.spec.landing import FlowSpec
+from draindown.config.dialect import header_cells
+from draindown.config.landing import FlowSpec
 
 _ROWS = 100_000
 _KEPT_OF_LONG = 64 * 1024  # bytes

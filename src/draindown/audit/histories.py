@@ -13,9 +13,9 @@ from pathlib import Path
 
 from draindown.audit.model import Residue
 from draindown.audit.record_tables import RecordRecount
+from draindown.config.landing import FlowSpec
+from draindown.config.names import END_AT, START_AT, is_own
 from draindown.lake.table_log import TableLog, identifier
-from draindown.spec.landing import FlowSpec
-from draindown.spec.names import END_AT, START_AT, is_own
 
 _START, _END = identifier(START_AT), identifier(END_AT)
 _EXPECTED = {

@@ -20,9 +20,9 @@ from draindown.audit.record_tables import unfolded
 from draindown.audit.records import Records
 from draindown.audit.withdrawals import withheld_keys
 from draindown.base.formatting import count
+from draindown.config.names import END_AT, START_AT
+from draindown.config.partial import SEQUENCES
 from draindown.lake.table_log import TableLog, identifier
-from draindown.spec.names import END_AT, START_AT
-from draindown.spec.partial import SEQUENCES
 
 
 class Invariant(Protocol):

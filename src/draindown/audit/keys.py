@@ -17,9 +17,9 @@ import pyarrow as pa
 from draindown.audit.model import Residue
 from draindown.base.duck import connect
 from draindown.base.formatting import count
+from draindown.config.landing import FlowSpec
 from draindown.gate.acceptance import ROWS
 from draindown.lake.table_log import identifier
-from draindown.spec.landing import FlowSpec
 
 MOST = 1000
 """At most so many residues of one kind are listed; one more residue then gives the total."""

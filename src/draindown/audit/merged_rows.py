@@ -12,9 +12,9 @@ from pathlib import Path
 
 from draindown.audit.model import Residue
 from draindown.audit.record_tables import RecordRecount
+from draindown.config.landing import FlowSpec
+from draindown.config.partial import SEQUENCES
 from draindown.lake.table_log import TableLog, identifier, literal
-from draindown.spec.landing import FlowSpec
-from draindown.spec.partial import SEQUENCES
 
 _EXPECTED = {
     "double-key": "1 row",

@@ -14,13 +14,13 @@ from typing import Any
 
 from draindown.audit.context import AuditContext, of_source, where_of
 from draindown.base.errors import TerminalError
+from draindown.config.landing import FlowSpec
 from draindown.lake.home import FlowHome
 from draindown.ledger.rows import BatchRow
 from draindown.sources import intake
 from draindown.sources.port import Source, left_of
 from draindown.sources.registry import source_of
 from draindown.sources.slices import Unit
-from draindown.spec.landing import FlowSpec
 
 _Range = tuple[int, int]
 

@@ -22,8 +22,8 @@ from typing import IO, Any
 
 from draindown.audit import written
 from draindown.audit.values import Number
-from draindown.spec.landing import FlowSpec
-from draindown.spec.source import SourceSpec
+from draindown.config.landing import FlowSpec
+from draindown.config.source import SourceSpec
 
 CHUNK = 8 * 1024 * 1024
 _TOKEN = re.compile(rb'"(?:[^"\\]+|\\.)*"|[\[\]{},]', re.DOTALL)

@@ -18,9 +18,9 @@ from draindown.audit.keys import zone_of as duck_zone
 from draindown.audit.model import Collector, Residue
 from draindown.base.duck import connect
 from draindown.base.formatting import count
+from draindown.config.certain import condition
+from draindown.config.landing import FlowSpec
 from draindown.lake.table_log import identifier
-from draindown.spec.certain import condition
-from draindown.spec.landing import FlowSpec
 
 _TABLES, _ROWS = ("raw", "withheld"), 100_000
 

@@ -32,20 +32,19 @@ from draindown.audit.records import Records
 from draindown.audit.withdrawals import released_withdrawals, settle_withdrawals, withdrawals
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.formatting import count
+from draindown.config.models import PipelineSpec
 from draindown.flow import altered, generations, integrity
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.quarantine import place_of
 from draindown.flow.release_intent import pending
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
 from draindown.ledger import inputs
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import rebuild
 from draindown.sources.moves import Moves
-from draindown.spec.models import PipelineSpec
 
 _LOOK_BACK = 100  # commits; a crash leaves at most one batch unrecorded, and maintenance commits may follow it
 
@@ -173,7 +172,7 @@ def _set_replays_apart(context: AuditContext) -> None:
         and row["generation"] == live
         and (live, "replay", row["batch"]) not in known
     )
-    done = {kind: table.last(app_id(context.layout, live, "rows", kind)) for kind, _ in begun}
+    done = {kind: table.last(context.layout.app_id(live, "rows", kind)) for kind, _ in begun}
     apart = {(live, kind, n) for kind, n in begun if (last := done[kind]) is None or n > last}
     context.refused = [
         r for r in context.refused if (r["generation"], r["kind"], r["batch"]) not in apart

@@ -16,7 +16,7 @@ from math import isinf
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from draindown.spec.column_types import Column
+from draindown.config.column_types import Column
 
 Check = Callable[[Any], Any]
 """Returns the value that text, or a parsed JSON value, is. Raises ValueError if it is none of the

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 
-from draindown.spec.landing import FlowSpec
+from draindown.config.landing import FlowSpec
 
 _RUN = re.compile(r"([A-Za-z])\1*|'(?:[^']|'')*'|.", re.DOTALL)
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"

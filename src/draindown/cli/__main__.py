@@ -2,6 +2,6 @@
 
 import sys
 
-from draindown.cli import main
+from draindown.cli.program import main
 
 sys.exit(main())

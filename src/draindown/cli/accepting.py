@@ -21,8 +21,8 @@ from draindown.cli.context import (
 from draindown.cli.output import Output
 
 if TYPE_CHECKING:
+    from draindown.config.models import PipelineSpec
     from draindown.ledger.foreign import ForeignCommit
-    from draindown.spec.models import PipelineSpec
 
 
 def accept(

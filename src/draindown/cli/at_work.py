@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from draindown.base.formatting import printable
 
 if TYPE_CHECKING:
-    from draindown.spec.models import PipelineSpec
+    from draindown.config.models import PipelineSpec
 
 
 def others(

@@ -16,7 +16,7 @@ from draindown.cli.output import Output
 
 if TYPE_CHECKING:
     from draindown.base.errors import DraindownError, TerminalError
-    from draindown.spec.models import PipelineSpec
+    from draindown.config.models import PipelineSpec
 
 
 def init(
@@ -37,7 +37,7 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Write a small pipeline that runs, with a suite and sample data. Overwrites nothing."""
-    from draindown.spec import scaffold
+    from draindown.config import scaffold
 
     if lake is not None:
         _begin_lake(setting(ctx), lake, yes, Output(as_json))
@@ -117,7 +117,7 @@ def validate(
 
 def schema() -> None:
     """Print the JSON Schema of pipeline files, for editors."""
-    from draindown.spec.json_schema import schema_text
+    from draindown.config.json_schema import schema_text
 
     typer.echo(schema_text(), nl=False)
 
@@ -133,8 +133,8 @@ class _Checked:
 
 def _checked(ctx: typer.Context, names: list[str], *, strict: bool) -> Iterator[_Checked]:
     from draindown.base.errors import TerminalError
-    from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
-    from draindown.spec.project import each_rooted
+    from draindown.config.loader import DIRECTORY, BrokenPipeline, load_all
+    from draindown.config.project import each_rooted
 
     here = setting(ctx)
     if not names:

@@ -16,10 +16,10 @@ from draindown.base.clock import now
 from draindown.base.exits import Exit
 
 if TYPE_CHECKING:
+    from draindown.config.derived import DerivedFlow
+    from draindown.config.landing import FlowSpec
+    from draindown.config.models import PipelineSpec
     from draindown.runs.request import Request, Step
-    from draindown.spec.derived import DerivedFlow
-    from draindown.spec.landing import FlowSpec
-    from draindown.spec.models import PipelineSpec
 
 
 PipelineName = Annotated[
@@ -91,8 +91,8 @@ class Setting:
         Raises as `loader.load_alone` and `project.rooted` do.
         """
         from draindown.cli.output import by_path
-        from draindown.spec.loader import DIRECTORY, find, load_alone
-        from draindown.spec.project import rooted
+        from draindown.config.loader import DIRECTORY, find, load_alone
+        from draindown.config.project import rooted
 
         path = find(pipeline, self.root)
         spec = rooted(load_alone(path, self.root, self.environ), self.root)
@@ -104,8 +104,8 @@ class Setting:
         self, spec: PipelineSpec, flow: str, step: Step, run_id: str, **more: Any
     ) -> Request:
         """Return the request of one step, as the DAG would make it."""
+        from draindown.config.project import suite
         from draindown.runs.request import Request
-        from draindown.spec.project import suite
 
         flow_spec = spec.declared(flow)
         return Request(
@@ -134,8 +134,8 @@ def table_writers(
     """Return all flows of the project with the tables that they write; of PIPELINE/TABLE those of
     that pipeline.
     """
-    from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
-    from draindown.spec.project import rooted
+    from draindown.config.loader import DIRECTORY, BrokenPipeline, load_all
+    from draindown.config.project import rooted
 
     pipeline = name.rpartition("/")[0]
     if pipeline:

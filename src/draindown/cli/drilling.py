@@ -134,7 +134,7 @@ def _done(result: Drill | Shuffled, where: Path, keep: bool, out: Output) -> Non
 
 
 def _bytes(text: str) -> int:
-    from draindown.spec.units import parse_size
+    from draindown.config.units import parse_size
 
     try:
         return parse_size(int(text) if text.isdigit() else text)

@@ -14,10 +14,10 @@ from draindown.cli.output import Output, not_done
 from draindown.cli.physical import physical
 
 if TYPE_CHECKING:
+    from draindown.config.models import PipelineSpec
     from draindown.planning.explanation import Explanation
     from draindown.planning.lateness import Cover
     from draindown.spark.derived.physical import Physical
-    from draindown.spec.models import PipelineSpec
 
 
 def explain(
@@ -62,9 +62,9 @@ def _explained(spec: PipelineSpec, flow: str, delays: Sequence[int]) -> Explanat
     from dataclasses import replace
 
     from draindown.base.clock import now
+    from draindown.config.derived import DerivedFlow
     from draindown.flow.state import FlowState
     from draindown.planning.explanation import explain as explained
-    from draindown.spec.derived import DerivedFlow
 
     declared = spec.declared(flow)
     assert isinstance(declared, DerivedFlow)
@@ -106,7 +106,7 @@ def _tell(
 
 
 def _delays(given: Sequence[str]) -> list[int]:
-    from draindown.spec.units import parse_duration
+    from draindown.config.units import parse_duration
 
     try:
         return [parse_duration(text) for text in given]
@@ -118,10 +118,10 @@ def _lost(spec: PipelineSpec, flow: str, delays: Sequence[int]) -> list[Cover]:
     """Return what watermarks would have lost of a flow's source; nothing where rows have no window,
     or no arrival.
     """
+    from draindown.config.derived import DerivedFlow
+    from draindown.config.window import Window
     from draindown.planning.lateness import Asked, lost
     from draindown.proof import sessions, windows
-    from draindown.spec.derived import DerivedFlow
-    from draindown.spec.window import Window
 
     declared = spec.declared(flow)
     assert isinstance(declared, DerivedFlow)

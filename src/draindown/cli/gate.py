@@ -24,9 +24,9 @@ from draindown.cli.context import (
 from draindown.cli.output import Output
 
 if TYPE_CHECKING:
+    from draindown.config.models import PipelineSpec
     from draindown.gate.waivers import Waiver
     from draindown.runs.report import StepReport
-    from draindown.spec.models import PipelineSpec
 
 
 gate = typer.Typer(
@@ -209,10 +209,10 @@ def _waiver_text(waiver: Waiver, table: str | None = None) -> str:
 
 
 def _names(here: Setting, spec: PipelineSpec, flow: str) -> list[str]:
+    from draindown.config.derived import DerivedFlow
+    from draindown.config.project import suite
     from draindown.gate import published as gates
     from draindown.gate import suite as gate_suite
-    from draindown.spec.derived import DerivedFlow
-    from draindown.spec.project import suite
 
     declared = spec.declared(flow)
     wanted = declared.expectations
@@ -227,7 +227,7 @@ def _flow_with(here: Setting, spec: PipelineSpec, flow: str | None, expectation:
 
 def _until(duration: str | None) -> datetime | None:
     from draindown.base.clock import now
-    from draindown.spec.units import parse_duration
+    from draindown.config.units import parse_duration
 
     try:
         return None if duration is None else now() + timedelta(seconds=parse_duration(duration))

@@ -12,9 +12,9 @@ from draindown.cli.context import Json, Setting, not_empty, setting, table_write
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
+    from draindown.config.history import History
+    from draindown.config.models import PipelineSpec
     from draindown.history.as_of import Answer
-    from draindown.spec.history import History
-    from draindown.spec.models import PipelineSpec
 
 
 class By(StrEnum):
@@ -74,7 +74,7 @@ def _history(here: Setting, name: str) -> tuple[PipelineSpec, str, History]:
     """Return the flow that writes a table with a history. Raises a usage error if no flow or
     several do.
     """
-    from draindown.spec.history import HISTORY
+    from draindown.config.history import HISTORY
 
     kept = [
         f"{spec.pipeline}/{one.table_name(flow)}"

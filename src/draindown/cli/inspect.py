@@ -20,11 +20,11 @@ from draindown.cli.output import Output, not_done, table
 if TYPE_CHECKING:
     from draindown.audit.derived import Unaudited
     from draindown.audit.model import Audit
+    from draindown.config.models import PipelineSpec
     from draindown.flow.standing import Standing
     from draindown.lake.home import FlowHome
     from draindown.runs.report import StepReport
     from draindown.runs.starts import Start
-    from draindown.spec.models import PipelineSpec
 
     Audited = Audit | Unaudited | DraindownError
 

@@ -15,10 +15,10 @@ from draindown.cli.failures import naming
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
+    from draindown.config.loader import BrokenPipeline
+    from draindown.config.models import PipelineSpec
     from draindown.runs.report import Backlog
     from draindown.sources.port import Part
-    from draindown.spec.loader import BrokenPipeline
-    from draindown.spec.models import PipelineSpec
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _of(
     is printed.
     """
     from draindown.base.clock import now
-    from draindown.spec.loader import BrokenPipeline
+    from draindown.config.loader import BrokenPipeline
 
     if not isinstance(spec, BrokenPipeline):
         return [_lag(here, spec, flow, partitions) for flow in spec.flows]
@@ -154,8 +154,8 @@ def _seconds(one: Lag, part: Part) -> float | None:
 
 def _asked(here: Setting, pipelines: Sequence[str]) -> Iterator[PipelineSpec | BrokenPipeline]:
     """Yield the named pipelines, or all of the project."""
-    from draindown.spec.loader import DIRECTORY, load_all
-    from draindown.spec.project import each_rooted
+    from draindown.config.loader import DIRECTORY, load_all
+    from draindown.config.project import each_rooted
 
     yield from map(here.load, pipelines)
     yield from (

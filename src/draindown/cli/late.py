@@ -23,9 +23,9 @@ from draindown.cli.context import (
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
+    from draindown.config.models import PipelineSpec
     from draindown.sources.tables.late import Action, Place
     from draindown.sources.tables.late import State as Shown
-    from draindown.spec.models import PipelineSpec
 
 late = typer.Typer(
     no_args_is_help=True, help="Rows that came later than a flow accepts, and what becomes of them."

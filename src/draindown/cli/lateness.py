@@ -11,8 +11,8 @@ from draindown.cli.context import Json, OneFlow, PipelineName, one_flow, setting
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
+    from draindown.config.models import PipelineSpec
     from draindown.planning.lateness import Asked, Lateness
-    from draindown.spec.models import PipelineSpec
 
 _SHOWN = 31  # newest days
 
@@ -65,8 +65,8 @@ def _asked(
     """Return which rows are asked about, and which delay the flow accepts, in seconds. Raises a
     usage error.
     """
+    from draindown.config.derived import DerivedFlow
     from draindown.planning.lateness import Asked
-    from draindown.spec.derived import DerivedFlow
 
     declared, layout = spec.declared(flow), spec.layout(flow)
     tables = (

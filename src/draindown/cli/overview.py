@@ -22,7 +22,7 @@ from draindown.cli.output import Output
 if TYPE_CHECKING:
     from draindown.audit.derived import Unaudited
     from draindown.audit.model import Audit
-    from draindown.spec.models import PipelineSpec
+    from draindown.config.models import PipelineSpec
 
 _LOOKED = 20
 """Runs that are looked at for the newest: a note of one that has ended meanwhile says nothing."""
@@ -72,8 +72,8 @@ class _Screen:
 
         Raises TerminalError `no-pipelines`.
         """
-        from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
-        from draindown.spec.project import each_rooted
+        from draindown.config.loader import DIRECTORY, BrokenPipeline, load_all
+        from draindown.config.project import each_rooted
 
         for found in each_rooted(load_all(here.root / DIRECTORY, here.environ), here.root):
             if isinstance(found, BrokenPipeline):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from draindown.cli.context import Setting, new_run_id
 
 if TYPE_CHECKING:
+    from draindown.config.derived import DerivedFlow
+    from draindown.config.models import PipelineSpec
     from draindown.sources.tables.followed import Followed, Piece
     from draindown.spark.derived.batch import DeriveBatch
     from draindown.spark.derived.physical import Physical
-    from draindown.spec.derived import DerivedFlow
-    from draindown.spec.models import PipelineSpec
 
 
 def physical(here: Setting, spec: PipelineSpec, flow: str) -> Physical | None:
@@ -21,13 +21,13 @@ def physical(here: Setting, spec: PipelineSpec, flow: str) -> Physical | None:
     None while a source table has published nothing.
     """
     from draindown.base.clock import now
+    from draindown.config.derived import DerivedFlow
     from draindown.flow.state import FlowState
     from draindown.planning.explanation import next_pieces
     from draindown.runs.driver_log import DriverLog
     from draindown.sources.tables.followed import Followed
     from draindown.spark.derived.physical import physical as planned
     from draindown.spark.session import session, stop
-    from draindown.spec.derived import DerivedFlow
 
     declared, state = spec.declared(flow), FlowState.of(spec.layout(flow))
     assert isinstance(declared, DerivedFlow)

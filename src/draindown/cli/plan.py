@@ -17,10 +17,10 @@ from draindown.launch.settings import is_local, master
 
 if TYPE_CHECKING:
     from draindown.base.findings import Finding
+    from draindown.config.flow_graph import FlowGraph
+    from draindown.config.models import PipelineSpec
     from draindown.lease.holder import Card
     from draindown.runs.report import PlanPart
-    from draindown.spec.flow_graph import FlowGraph
-    from draindown.spec.models import PipelineSpec
 
 
 def plan(

@@ -21,8 +21,8 @@ from draindown.cli.context import (
 from draindown.cli.output import Output, not_done
 
 if TYPE_CHECKING:
+    from draindown.config.models import PipelineSpec
     from draindown.proof.certificate import Certificate
-    from draindown.spec.models import PipelineSpec
 
 
 _LEAST = 0.000_001  # keys are chosen by their hash, in so many parts
@@ -99,7 +99,7 @@ def _keep(spec: PipelineSpec, found: Certificate, out: Output) -> None:
 
 
 def _share(text: str) -> float:
-    from draindown.spec.units import parse_share
+    from draindown.config.units import parse_share
 
     try:
         found = parse_share(text)
@@ -111,9 +111,9 @@ def _share(text: str) -> float:
 
 
 def _prove(here: Setting, spec: PipelineSpec, flow: str, share: float, out: Output) -> Certificate:
+    from draindown.config.derived import DerivedFlow
     from draindown.proof import compare
     from draindown.proof.pinned import proving
-    from draindown.spec.derived import DerivedFlow
 
     layout, declared = spec.layout(flow), spec.declared(flow)
     assert isinstance(declared, DerivedFlow)

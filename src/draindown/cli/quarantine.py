@@ -30,9 +30,9 @@ from draindown.lake.documents import absolute
 
 if TYPE_CHECKING:
     from draindown.cli.context import Setting
+    from draindown.config.models import PipelineSpec
     from draindown.flow.quarantine import Counts, Filter
     from draindown.lake.home import FlowHome
-    from draindown.spec.models import PipelineSpec
 
 
 quarantine = typer.Typer(

@@ -420,7 +420,7 @@ def _nothing_left(found: Replay) -> str:
 
 def _time(text: str | None, option: str) -> datetime | None:
     """Return a time from ISO 8601; a time without a zone is in UTC."""
-    from draindown.spec.units import parse_time
+    from draindown.config.units import parse_time
 
     try:
         return None if text is None else parse_time(text)

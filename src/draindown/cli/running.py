@@ -35,11 +35,11 @@ from draindown.spark.limits import Stop
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from draindown.config.models import PipelineSpec
     from draindown.runs.report import PlanPart, StepReport
     from draindown.runs.request import Request, Step
     from draindown.sources.port import Source
     from draindown.spark.runs.withdrawal import Plan
-    from draindown.spec.models import PipelineSpec
 
 
 _WITH_SPARK = ("stopped", "jvm-gone", "out-of-memory")
@@ -214,7 +214,7 @@ def compact(
 
 
 def _seconds(deadline: str | None) -> float | None:
-    from draindown.spec.units import parse_duration
+    from draindown.config.units import parse_duration
 
     try:
         return (

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from draindown.base.clock import now
 from draindown.base.formatting import age, count
+from draindown.config.derived import DerivedFlow
 from draindown.doctor.model import Desk
 from draindown.flow import generations, proven
 from draindown.runs.request import Request
@@ -16,7 +17,6 @@ from draindown.sources.tables import late, readers, registered
 from draindown.sources.tables.late import Place
 from draindown.sources.tables.registered import BEHIND, GONE, Waiting
 from draindown.sources.tables.source import part_way
-from draindown.spec.derived import DerivedFlow
 
 
 def look_at_source(desk: Desk, flow: DerivedFlow) -> None:

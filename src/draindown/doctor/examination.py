@@ -15,6 +15,7 @@ from typing import Literal
 
 from draindown.base.errors import DraindownError
 from draindown.base.formatting import shortened
+from draindown.config.derived import DerivedFlow
 from draindown.doctor.derived import look_at_readers, look_at_source
 from draindown.doctor.flow import (
     look_at_checkpoint,
@@ -47,7 +48,6 @@ from draindown.lake.home import FlowHome
 from draindown.lake.torn import TableDamaged
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
-from draindown.spec.derived import DerivedFlow
 
 
 def examine(request: Request) -> Health:

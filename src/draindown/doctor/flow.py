@@ -13,7 +13,6 @@ from draindown.flow import generations, owner, release_intent, resume
 from draindown.lake import identity, storage
 from draindown.lake.home import FlowHome
 from draindown.lake.presence import PIN, Lake
-from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
 from draindown.recovery import half_rebuilt, rebuild, replay
 from draindown.runs import store
@@ -102,7 +101,7 @@ def look_at_checkpoint(desk: Desk) -> None:
         "checkpoint",
         "not begun" if found.last_commit is None else f"batches up to {found.last_commit} are done",
     )
-    newest = desk.layout.tables.target.last(app_id(desk.layout, desk.generation, "rows"))
+    newest = desk.layout.tables.target.last(desk.layout.app_id(desk.generation, "rows"))
     generations.refuse_lost(desk.layout, desk.generation, newest)
     failed = _failed_in_a_row(desk.layout) if found.in_flight is not None else []
     last = (failed[0].error if failed else None) or {}

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from draindown.base.clock import now
 from draindown.base.formatting import age, count, size
 from draindown.base.ranges import Range, joined, minus
+from draindown.config.project import relative
+from draindown.config.schedule import next_time
 from draindown.doctor.model import Desk
 from draindown.flow import generations
 from draindown.lake.lost_files import lost_files
@@ -21,8 +23,6 @@ from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.port import Look, Perishable, left_of, located, missing_anew
 from draindown.sources.slices import Unit
-from draindown.spec.project import relative
-from draindown.spec.schedule import next_time
 
 _FIRST_DAYS = timedelta(days=1)
 """The day that is being dropped, or on which keeping may have begun, is not whole."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from draindown.base.formatting import count, printable, shortened
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
 from draindown.doctor.model import Desk
 from draindown.flow import (
     altered,
@@ -20,15 +22,12 @@ from draindown.gate import published as gate_published
 from draindown.gate import waivers
 from draindown.gate.published import Unpublished
 from draindown.lake.lost_files import lost_files, vacuumed
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
 from draindown.ledger.foreign import ForeignCommit
 from draindown.ledger.rows import from_commit
 from draindown.runs import report, store
 from draindown.runs.request import Request
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
 
 _HEALED = 100  # commits that the start of a drain searches for batches missing from the ledger
 
@@ -117,7 +116,7 @@ def look_at_ledger(desk: Desk) -> None:
     """Compare the ledger with the commits of the target."""
     numbers = ledger_table.sums(desk.layout, desk.generation)
     desk.say("ledger", f"{_batches(desk, numbers.rows)} of generation {desk.generation}")
-    newest = desk.layout.tables.target.last(app_id(desk.layout, desk.generation, "rows"))
+    newest = desk.layout.tables.target.last(desk.layout.app_id(desk.generation, "rows"))
     if desk.at_work:
         return
     held, audit = 0 if newest is None else newest + 1, desk.command(desk.recount)

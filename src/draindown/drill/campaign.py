@@ -13,6 +13,7 @@ from draindown.audit.recount import audit
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.exits import Exit
 from draindown.base.formatting import age, count
+from draindown.config.models import PipelineSpec
 from draindown.drill import baseline, faults, injections, isolation
 from draindown.drill.baseline import Baseline, Tell
 from draindown.drill.faults import Fault
@@ -20,7 +21,6 @@ from draindown.drill.injections import Injection
 from draindown.drill.result import Drill, Result
 from draindown.drill.sandbox import prepare, refuse_bad_place
 from draindown.lake.table_log import UNREADABLE
-from draindown.spec.models import PipelineSpec
 
 _HINDERED = ("fault-does-not-apply", "nothing-to-drill", "no-such-batch")
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from draindown.base.duck import connected
 from draindown.base.formatting import count
+from draindown.config.landing import FlowSpec
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, identifier
-from draindown.spec.landing import FlowSpec
 
 _STAMPS = ("_changed_at", "_arrived_at")
 _REFUSED = (

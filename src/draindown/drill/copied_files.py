@@ -12,9 +12,9 @@ from pathlib import Path
 
 from draindown.base.clock import now
 from draindown.base.formatting import count, size
+from draindown.config.sources import FilesSource
 from draindown.drill.material import BATCHES, Material, Wanted
 from draindown.sources.files.listing import SourceFile, list_source
-from draindown.spec.sources import FilesSource
 
 _SOURCE = "source"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.spec.names import near
+from draindown.config.names import near
 
 ALL = "all"
 """Stands for all faults that apply to the flow."""

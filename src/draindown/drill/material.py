@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from draindown.base.errors import TerminalError
+from draindown.config.models import PipelineSpec
 from draindown.lake.home import FlowHome
-from draindown.spec.models import PipelineSpec
 
 BATCHES = 3
 """The least number of batches to aim for: a first, a middle and a last one."""

@@ -17,14 +17,14 @@ import duckdb
 from draindown.base.clock import EPOCH
 from draindown.base.duck import connected
 from draindown.base.formatting import count, printable, value_text
+from draindown.config.models import PipelineSpec
+from draindown.config.names import is_own
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, identifier
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.proof.compare import differs
-from draindown.spec.models import PipelineSpec
-from draindown.spec.names import is_own
 
 _SHOWN = 5  # differences of a table, before the rest is only counted
 _UNITS = 3

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from draindown.base.errors import TerminalError
+from draindown.config.kafka import KafkaSource
+from draindown.config.loader import DIRECTORY, load
+from draindown.config.models import PipelineSpec
+from draindown.config.project import rooted
+from draindown.config.sources import FilesSource
 from draindown.drill import copied_files, topic_ends
 from draindown.drill.material import Material, Wanted
 from draindown.lake import identity
 from draindown.lake.home import FlowHome
 from draindown.runs.request import Request, Step
 from draindown.sources.files.listing import directory_of
-from draindown.spec.kafka import KafkaSource
-from draindown.spec.loader import DIRECTORY, load
-from draindown.spec.models import PipelineSpec
-from draindown.spec.project import rooted
-from draindown.spec.sources import FilesSource
 
 _MATERIALS: Mapping[str, Callable[[Wanted], Material]] = {
     FilesSource.kind: copied_files.copied,

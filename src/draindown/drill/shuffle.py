@@ -23,6 +23,9 @@ import pyarrow as pa
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
 from draindown.base.formatting import count
+from draindown.config.derived import DerivedFlow
+from draindown.config.models import PipelineSpec
+from draindown.config.sources import FilesSource
 from draindown.drill import baseline, isolation, process, rounds
 from draindown.drill.baseline import Tell
 from draindown.drill.copied_files import copied
@@ -33,9 +36,6 @@ from draindown.drill.rounds import Rounds
 from draindown.drill.sandbox import Project, refuse_bad_place, write_project
 from draindown.lake.home import FlowHome
 from draindown.sources import intake
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.models import PipelineSpec
-from draindown.spec.sources import FilesSource
 
 _SOON = 60  # seconds within which a killed process must end
 _STEPS = ("begun", "read", "merged", "recorded")

@@ -5,11 +5,11 @@ brokers.
 from __future__ import annotations
 
 from draindown.base.formatting import count, size
+from draindown.config.kafka import KafkaSource
 from draindown.drill.material import BATCHES, Material, Wanted
 from draindown.sources.kafka import bounds
 from draindown.sources.kafka.client import Client
 from draindown.sources.kafka.offsets import Span, take
-from draindown.spec.kafka import KafkaSource
 
 _PER_FILE = 1000
 """Records that count as much as a file."""

@@ -16,6 +16,8 @@ from deltalake.exceptions import DeltaError
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
 from draindown.flow import integrity
 from draindown.lake import metadata
 from draindown.lake.commits import Commit
@@ -23,8 +25,6 @@ from draindown.lake.home import FlowHome
 from draindown.lake.metadata import Alteration, Shape
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import from_commit, swap_of
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
 
 _LOOKS = (5, 50, 1000)
 """Newest commits to search for the flow's own: most often one of the first is."""

@@ -20,7 +20,7 @@ from typing import Any
 from draindown.base.clock import now
 from draindown.base.formatting import printable
 from draindown.flow import traces
-from draindown.lake.documents import Document, encode, make_home
+from draindown.lake.documents import Document, encode
 from draindown.lake.home import FlowHome, safe_name
 from draindown.lake.table_log import UNREADABLE
 from draindown.lease import holder as lease_holder
@@ -82,7 +82,7 @@ def _locked(layout: FlowHome, path: Path) -> int | None:
     holds the lock.
     """
     try:
-        make_home(layout)
+        layout.make()
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:

@@ -13,7 +13,6 @@ from draindown.flow import generations, integrity
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import literal
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.sources import intake
 from draindown.sources.intake import Origin
@@ -141,7 +140,7 @@ def last_batch(
     The ledger is asked too because a table restored from a copy may lack recent batches. Arguments
     as for `ledger_table.last_batch`.
     """
-    told = layout.tables.target.last(app_id(layout, generation, "rows", kind))
+    told = layout.tables.target.last(layout.app_id(generation, "rows", kind))
     return max(
         (
             n

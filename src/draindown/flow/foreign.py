@@ -11,13 +11,13 @@ from itertools import islice
 
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
 from draindown.flow import proven
 from draindown.gate import acceptance, published
 from draindown.gate.published import Unpublished
 from draindown.lake.home import FlowHome
 from draindown.ledger.foreign import NONE, ForeignCommit, ForeignCommits
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
 
 _MOST = 5
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import shortened
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
 from draindown.gate import acceptance
 from draindown.gate.acceptance import Acceptance, Difference
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import UNREADABLE, TableLog
 from draindown.ledger.foreign import ForeignCommit, ForeignCommits
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
 
 ORIGIN, CHANGED_AT = "_origin", "_changed_at"
 

@@ -24,7 +24,6 @@ from draindown.flow import checkpoint
 from draindown.flow.checkpoint import Checkpoint, _restore, newest_directory
 from draindown.lake.home import FlowHome
 from draindown.lake.torn import UNREAD
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
 from draindown.sources.slices import unread_after
@@ -250,7 +249,7 @@ def knows(layout: FlowHome, generation: int) -> bool:
     or the gate.
     """
     table = layout.tables.target
-    apps = (app_id(layout, generation, "rows", kind) for kind in ("source", "quarantine", GATE))
+    apps = (layout.app_id(generation, "rows", kind) for kind in ("source", "quarantine", GATE))
     return table.is_whole and any(table.last(app) is not None for app in apps)
 
 
@@ -259,5 +258,5 @@ def first_unread(layout: FlowHome, generation: int) -> int:
 
     The table's batches count even if the checkpoint lacks their commit after a crash.
     """
-    newest = layout.tables.target.last(app_id(layout, generation, "rows"))
+    newest = layout.tables.target.last(layout.app_id(generation, "rows"))
     return max(Checkpoint(layout.checkpoint(generation)).first_unread, unread_after(newest))

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, time
 from typing import Any
 
-from draindown.spec import time_patterns
-from draindown.spec.landing import FlowSpec
-from draindown.spec.names import closest, is_column_name, renamed
+from draindown.config import time_patterns
+from draindown.config.landing import FlowSpec
+from draindown.config.names import closest, is_column_name, renamed
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _NUMBERS = (*_WHOLE, "float", "double", "decimal")

@@ -22,7 +22,6 @@ from draindown.lake.home import FlowHome
 from draindown.lake.lost_files import absent_files
 from draindown.lake.table_log import UNREADABLE, TableLog
 from draindown.lake.torn import TableDamaged, torn_file
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 
 SideTable = Literal["tombstones", "hidden", "quarantine"]
@@ -96,7 +95,7 @@ def _behind(layout: FlowHome, path: str, generation: int, purpose: SideTable) ->
     if not table.exists:
         return None
     last = ledger_table.last_with(layout, generation, purpose)
-    newest = table.last(app_id(layout, generation, purpose))
+    newest = table.last(layout.app_id(generation, purpose))
     if last is None or (newest is not None and newest >= last):
         return None
     return f"the ledger counts rows of batch {last}, it {'knows none' if newest is None else f'ends at batch {newest}'}"

@@ -7,13 +7,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from draindown.base.formatting import count
+from draindown.config.derived import DerivedFlow
 from draindown.flow import generations
 from draindown.lake.home import FlowHome, table_of_unit
 from draindown.lake.table_log import TableLog, identifier, moment
-from draindown.lake.transactions import app_id
 from draindown.sources import intake
 from draindown.sources.slices import slice_of
-from draindown.spec.derived import DerivedFlow
 
 
 def open_windows(layout: FlowHome, flow: DerivedFlow, version: int) -> str:
@@ -26,7 +25,7 @@ def open_windows(layout: FlowHome, flow: DerivedFlow, version: int) -> str:
     if flow.interval is None:
         return ""
     table, generation = TableLog(layout.tables.target.path, version), generations.generation(layout)
-    newest = table.last(app_id(layout, generation, "rows"))
+    newest = table.last(layout.app_id(generation, "rows"))
     read = (
         None if newest is None else next(intake.slices(layout, generation, slice_of(newest)), None)
     )

@@ -14,7 +14,6 @@ from draindown.flow.checkpoint import Checkpoint
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import literal
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
 
@@ -61,8 +60,8 @@ def _unmade(
     ]
     written, table = layout.tables.memory(memory), layout.tables.target
     for generation, kind in every:
-        newest = written.last(app_id(layout, generation, memory, kind))
-        done = table.last(app_id(layout, generation, "rows", kind))
+        newest = written.last(layout.app_id(generation, memory, kind))
+        done = table.last(layout.app_id(generation, "rows", kind))
         # A writer begins a batch after committing the previous one, so only its newest batch can be
         # uncommitted.
         if newest is not None and (done is None or done < newest):
@@ -78,7 +77,7 @@ def _is_known(layout: FlowHome, generation: int, kind: str, batch: int) -> bool:
     finished = Checkpoint(layout.checkpoint(generation)).last_commit
     if kind == _REPEATED and finished is not None and finished >= batch:
         return True
-    knows = layout.tables.target.last(app_id(layout, generation, "rows")) is not None
+    knows = layout.tables.target.last(layout.app_id(generation, "rows")) is not None
     return not knows and (
         finished is not None or ledger_table.last_batch(layout, generation, _REPEATED) is not None
     )

@@ -16,7 +16,6 @@ from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
 from draindown.lake.table_log import TableLog, literal
 from draindown.lake.torn import UNREAD
-from draindown.lake.transactions import app_id
 from draindown.lease.holder import holder
 from draindown.ledger.rows import from_commit
 
@@ -89,7 +88,7 @@ def _has_written(layout: FlowHome) -> bool:
     table = layout.tables.target
     if table.damage is not None:
         return Checkpoint(layout.checkpoint(generation)).started
-    return table.last(app_id(layout, generation, "rows")) is not None
+    return table.last(layout.app_id(generation, "rows")) is not None
 
 
 def _writers(layout: FlowHome) -> Iterator[tuple[str, _Named]]:

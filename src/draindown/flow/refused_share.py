@@ -16,6 +16,9 @@ from typing import Any, Literal
 
 from draindown.base.findings import Finding
 from draindown.base.formatting import count, percent
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
+from draindown.config.tolerance import QuarantineBounds
 from draindown.flow import quarantine
 from draindown.flow.hints import hint
 from draindown.gate.published import REFUSED_SHARE, Unpublished
@@ -25,9 +28,6 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, Place
 from draindown.runs.report import Expectation
 from draindown.runs.request import Request
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
-from draindown.spec.tolerance import QuarantineBounds
 
 LEAST = 20
 """Minimum number of records for a meaningful share. Below it, only a share of 100 % counts."""

@@ -10,10 +10,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from draindown.spec.column_types import TIMES, Column
-from draindown.spec.landing import FlowSpec
-from draindown.spec.names import caseless
-from draindown.spec.source import FIELD
+from draindown.config.column_types import TIMES, Column
+from draindown.config.landing import FlowSpec
+from draindown.config.names import caseless
+from draindown.config.source import FIELD
 
 _ALIKE = 0.75
 """Least similarity of two names that are taken for one; `difflib` calls 0.6 a close match, as

@@ -6,17 +6,16 @@ import shutil
 from pathlib import Path
 
 from draindown.base.errors import TerminalError
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
 from draindown.flow import altered, generations, integrity
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.commits import Commit, standing_restores
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import from_commit
 from draindown.sources.port import Source
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
 
 _LOOK_BACK = 1000  # commits to read after the newest batch
 
@@ -40,7 +39,7 @@ def resume(layout: FlowHome, flow: FlowSpec | DerivedFlow | None = None) -> int:
     checkpoint = Checkpoint(layout.checkpoint(generation))
     checkpoint.verify()
     generations.refuse_lost(
-        layout, generation, layout.tables.target.last(app_id(layout, generation, "rows"))
+        layout, generation, layout.tables.target.last(layout.app_id(generation, "rows"))
     )
     refuse_behind(layout, checkpoint, generation)
     refuse_other_intake(layout, checkpoint, generation)
@@ -128,7 +127,7 @@ def behind(layout: FlowHome, checkpoint: Checkpoint, generation: int) -> str | N
     if done is None:
         return None
     table = layout.tables.target
-    newest = table.last(app_id(layout, generation, "rows"))
+    newest = table.last(layout.app_id(generation, "rows"))
     ahead = f"the checkpoint is done with batches up to {done}, the table {table.path}"
     if newest is None:
         what = "knows no batch of it" if table.exists else "is gone"

@@ -17,13 +17,13 @@ from typing import Literal
 
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
+from draindown.config.derived import DerivedFlow
+from draindown.config.formats import Format
+from draindown.config.landing import FlowSpec
+from draindown.config.names import RESERVED_COLUMNS, caseless, is_column_name, renamed
 from draindown.flow import renamed_fields
 from draindown.lake.home import FlowHome
 from draindown.ledger.rows import Place
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.formats import Format
-from draindown.spec.landing import FlowSpec
-from draindown.spec.names import RESERVED_COLUMNS, caseless, is_column_name, renamed
 
 MOST_REMEMBERED = 500
 """Maximum number of names remembered per flow. Beyond it, only the fact that there are more is

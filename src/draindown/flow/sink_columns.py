@@ -11,13 +11,13 @@ from typing import Any
 
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
+from draindown.config.sinks import ORIGIN_KEY, QUARANTINED, FlowSink
 from draindown.flow import sink_identity, sink_state
 from draindown.flow.sink_state import Holds, SinkState
 from draindown.lake.home import FlowHome
 from draindown.runs.request import Request
 from draindown.sinks import registry
 from draindown.sinks.port import Sink, SinkBatch, SinkColumn, SinkPlace
-from draindown.spec.sinks import ORIGIN_KEY, QUARANTINED, FlowSink
 
 _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from draindown.base.clock import now
-from draindown.lake.documents import make_home
 from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
 
@@ -22,7 +21,7 @@ def next_epoch(layout: FlowHome, check: Callable[[], None]) -> int:
     Each driver gets another one, greater than those before. It is at least the time in seconds, so
     that a lake that was restored from an older copy does not begin below what its sinks know.
     """
-    make_home(layout)
+    layout.make()
     layout.sinks_name.create({"lake": layout.lake})
     revisions = Revisions(
         f"{layout.sinks}/epochs",

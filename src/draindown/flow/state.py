@@ -14,7 +14,6 @@ from typing import Self
 from draindown.flow import generations, integrity, resume
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.home import FlowHome
-from draindown.lake.transactions import app_id
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class FlowState(FlowHome):
         """Newest source batch of the live generation that the target holds; None if there is
         none.
         """
-        return self.tables.target.last(app_id(self, self.live_generation, "rows"))
+        return self.tables.target.last(self.app_id(self.live_generation, "rows"))
 
     def refuse_damage(self) -> None:
         """Refuse to continue if a table lost commits. Raises like `integrity.refuse`."""

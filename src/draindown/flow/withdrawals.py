@@ -14,7 +14,6 @@ from draindown.base.progress import StepHook
 from draindown.flow import generations, integrity
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
 
@@ -35,7 +34,7 @@ def ever(layout: FlowHome) -> bool:
         TerminalError
     ):  # a damaged generation file must block neither readers nor the reset that repairs it
         return bool(_begun(layout))
-    apps = (app_id(layout, number, "quarantine", GATE) for number in range(1, live + 1))
+    apps = (layout.app_id(number, "quarantine", GATE) for number in range(1, live + 1))
     return any(refused.last(app) is not None for app in apps)
 
 
@@ -76,7 +75,7 @@ def next_batch(layout: FlowHome, generation: int) -> int:
     its number.
     """
     known = [batch for number, batch in ledger_table.batches(layout, GATE) if number == generation]
-    newest = layout.tables.target.last(app_id(layout, generation, "rows", GATE))
+    newest = layout.tables.target.last(layout.app_id(generation, "rows", GATE))
     return max([*known, -1 if newest is None else newest], default=-1) + 1
 
 
@@ -86,7 +85,7 @@ def _may_be_committed(layout: FlowHome, name: Name) -> bool:
     """
     table = layout.tables.target
     of_gate, of_source = (
-        table.last(app_id(layout, name[0], "rows", kind)) for kind in (GATE, "source")
+        table.last(layout.app_id(name[0], "rows", kind)) for kind in (GATE, "source")
     )
     if of_gate is None and of_source is None:
         return integrity.put_aside_last(layout, layout.tables.ledger.path) > name[0]

@@ -17,7 +17,6 @@ import pyarrow as pa
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.models import Frozen
-from draindown.lake.documents import make_home
 from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
 from draindown.lake.store import store_of
@@ -126,7 +125,7 @@ def accept(
     table = layout.tables.target.id
     counts = {"inserted": found.inserted, "updated": found.updated, "deleted": found.deleted}
     new = Acceptance(table=table, commit=commit, by=by, reason=reason.strip(), at=now(), **counts)
-    make_home(layout)
+    layout.make()
     path, rows = _rows_path(layout, table, commit), io.BytesIO()
     pq.write_table(found.images, rows)
     store_of(path).put(path, rows.getvalue())  # first: no acceptance is without its rows

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pydantic import BaseModel, ConfigDict
 
 from draindown.lake.commits import Commit
-from draindown.lake.documents import make_home
 from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
 from draindown.ledger import foreign as ledger_foreign
@@ -99,7 +98,7 @@ def publish(layout: FlowHome, pointer: Published) -> Published:
     Return the current pointer, which is newer than `pointer` if a check of a newer version ended
     first. Neither a lease nor a lock is needed: checks on several hosts may publish at once.
     """
-    make_home(layout)
+    layout.make()
     pointers = _pointers(layout)
     while True:
         number, newest = pointers.newest()

@@ -10,8 +10,8 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
+from draindown.config.expressions import check_code_free
 from draindown.gate.published import REFUSED_SHARE
-from draindown.spec.expressions import check_code_free
 
 
 def names(suite: Mapping[str, Any] | None) -> list[str]:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from draindown.spec.names import near
+from draindown.config.names import near
 
 CONFIGURATION = (
     *("type", "expectation_type", "kwargs", "meta", "id", "notes", "description", "severity"),

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from draindown.base.errors import TerminalError
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
+from draindown.config.names import near
+from draindown.config.project import expectation_lines, suite, suite_path
 from draindown.gate import suite as gate_suite
 from draindown.gate import suite_arguments
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
-from draindown.spec.names import near
-from draindown.spec.project import expectation_lines, suite, suite_path
 
 _ABOUT_EXISTENCE = "expect_column_to_exist"
 

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.lake.documents import make_home
 from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
 from draindown.runs.report import Expectation
@@ -152,7 +151,7 @@ def _change(
     layout: FlowHome, change: Callable[[dict[str, Waiver]], dict[str, Waiver]]
 ) -> dict[str, Waiver]:
     """Change the waivers atomically, and return them as they were before. `change` may raise."""
-    make_home(layout)
+    layout.make()
     documents = _waived(layout)
     while True:
         number, found = documents.newest()

@@ -16,14 +16,14 @@ from deltalake.exceptions import DeltaError
 
 from draindown.base.clock import EPOCH
 from draindown.base.errors import TerminalError
+from draindown.config.history import History
+from draindown.config.names import is_own
+from draindown.config.units import parse_time
 from draindown.gate import published
 from draindown.lake.commits import Commit
 from draindown.lake.home import FlowHome
 from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import TableLog, identifier, literal, moment
-from draindown.spec.history import History
-from draindown.spec.names import is_own
-from draindown.spec.units import parse_time
 
 _T = TypeVar("_T")
 _WHOLE = ("byte", "short", "integer", "long")

@@ -10,14 +10,11 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from draindown.base.errors import TerminalError
 from draindown.lake.formats import FIELD, FORMAT, refuse_unknown
 from draindown.lake.store import store_of
-
-if TYPE_CHECKING:
-    from draindown.lake.home import FlowHome
 
 T = TypeVar("T")
 
@@ -132,15 +129,3 @@ def decode(path: str, raw: bytes) -> dict[str, Any]:
         raise ValueError("it names no format")
     refuse_unknown(path, content.pop(FIELD))
     return content
-
-
-def make_home(layout: FlowHome) -> None:
-    """Create the directory of the flow's state. No-op if it exists.
-
-    Group and others have no access, whatever the umask. Checkpoint, reports and gate results
-    contain data of records, and a writer of the directory controls what the flow reads.
-    """
-    home = Path(layout.home)
-    for place in (home.parent.parent, home.parent):
-        place.mkdir(mode=0o755, parents=True, exist_ok=True)
-    home.mkdir(mode=0o700, exist_ok=True)

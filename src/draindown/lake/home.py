@@ -12,9 +12,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from draindown.lake.documents import Document
+from draindown.lake.transactions import WriterId
 
 if TYPE_CHECKING:
     from draindown.lake.table_log import TableLog
@@ -61,6 +63,23 @@ class FlowHome:
             self._opened[key] = read()
         found: T = self._opened[key]
         return found
+
+    def make(self) -> None:
+        """Create the directory of the flow's state. No-op if it exists.
+
+        Group and others have no access, whatever the umask. Checkpoint, reports and gate results
+        contain data of records, and a writer of the directory controls what the flow reads.
+        """
+        home = Path(self.home)
+        for place in (home.parent.parent, home.parent):
+            place.mkdir(mode=0o755, parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, exist_ok=True)
+
+    def app_id(self, generation: int, purpose: str, kind: str = "source") -> WriterId:
+        """Return the id of a generation's writes of one kind and purpose (`rows`, `tombstones`,
+        `quarantine`).
+        """
+        return WriterId(f"draindown:{self.pipeline}:{self.flow}:{generation}:{kind}:{purpose}")
 
     @property
     def tables(self) -> Tables:

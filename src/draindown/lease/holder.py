@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from draindown.config.lease import LeaseSpec
 from draindown.lake.home import FlowHome
 from draindown.lease.locks import FORMS, LOCKS, is_free, lock_name
 from draindown.lease.shared import CLOCK, Clock, Epochs
-from draindown.spec.lease import LeaseSpec
 
 _NOT_STORED = ("epoch", "heartbeat", "is_stale")
 

@@ -29,13 +29,12 @@ from filelock import FileLock, Timeout
 
 from draindown.base.errors import DraindownError, TransientError, said
 from draindown.base.progress import StepHook, ignore_step
-from draindown.lake.documents import make_home
+from draindown.config.lease import LeaseSpec
 from draindown.lake.home import FlowHome
 from draindown.lease import holder
 from draindown.lease.holder import Card, epochs_of, left_open, local_card, open_epoch
 from draindown.lease.locks import LOCKS, LOOKERS, POLL, JvmLock, is_free, lock_name, lock_state
 from draindown.lease.shared import CLOCK, Clock, Epochs, Heart
-from draindown.spec.lease import LeaseSpec
 
 _LOCAL = "a driver that holds it in the local form is at work"
 _OVERTAKEN = ("ConcurrentTransaction", "CONCURRENT_TRANSACTION")
@@ -97,7 +96,7 @@ class Lease:
         self._heart: Heart | None = None
 
     def __enter__(self) -> Self:
-        make_home(self._layout)
+        self._layout.make()
         self._home.mkdir(mode=0o700, exist_ok=True)
         try:
             self._driver.acquire(timeout=LOOKERS, poll_interval=POLL)

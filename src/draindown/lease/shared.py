@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from draindown.config.lease import LONGEST
 from draindown.lake import documents
 from draindown.lake.store import Store, store_of
-from draindown.spec.lease import LONGEST
 
 State = Literal["released", "alive", "stale"]
 RELEASED = b"released"

@@ -15,6 +15,7 @@ from draindown.base import clock
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
+from draindown.config.targets import RETAIN_FLOOR, Maintenance
 from draindown.gate import published
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.home import FlowHome
@@ -26,7 +27,6 @@ from draindown.runs import report
 from draindown.runs.report import CompactPart, StepReport
 from draindown.runs.request import Request
 from draindown.sources.tables import readers, registered
-from draindown.spec.targets import RETAIN_FLOOR, Maintenance
 
 SMALL_FILES = 8
 """Small files in a partition from which reading them costs more than a rewrite, which saves half of

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
+from draindown.config.schedule import next_time
 from draindown.runs.request import Request
 from draindown.sources.port import Look
-from draindown.spec.schedule import next_time
 
 
 def refuse_expiring(request: Request, left: Look, now: datetime) -> None:

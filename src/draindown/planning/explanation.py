@@ -12,6 +12,7 @@ from pathlib import Path
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
+from draindown.config.derived import DerivedFlow
 from draindown.flow.state import FlowState
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
@@ -24,7 +25,6 @@ from draindown.sources.slices import FIRST, Unit
 from draindown.sources.tables import late
 from draindown.sources.tables.followed import Followed, Piece
 from draindown.sources.tables.source import Tables, by_table, part_way
-from draindown.spec.derived import DerivedFlow
 
 _RECENT = 20  # batches
 _MUCH = 20

@@ -15,10 +15,10 @@ from draindown.base import clock
 from draindown.base.errors import DraindownError
 from draindown.base.findings import Finding
 from draindown.base.formatting import age
+from draindown.config.flow_graph import FlowGraph
 from draindown.planning import plan
 from draindown.runs.report import PlanPart, StepReport
 from draindown.runs.request import Request
-from draindown.spec.flow_graph import FlowGraph
 
 _AT_ONCE = 8
 """Flows that are looked at side by side: a look waits for storage or a broker most of the time."""

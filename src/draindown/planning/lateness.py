@@ -16,10 +16,10 @@ import duckdb
 
 from draindown.base.duck import connected
 from draindown.base.errors import TerminalError
+from draindown.config.table_source import SourceTable
 from draindown.gate import published
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, identifier, stream
-from draindown.spec.table_source import SourceTable
 
 ARRIVED_AT = "_arrived_at"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400

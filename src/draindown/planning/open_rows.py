@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from draindown.spec.names import END_AT
+from draindown.config.names import END_AT
 
 
 @dataclass(frozen=True)

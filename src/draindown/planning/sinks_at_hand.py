@@ -10,12 +10,12 @@ from pathlib import Path
 
 from draindown.base.errors import DraindownError
 from draindown.base.secrets import names_in, resolved
+from draindown.config.models import PipelineSpec
+from draindown.config.project import rooted
+from draindown.config.sinks import FlowSink
 from draindown.flow import sink_columns
 from draindown.runs.request import Request
 from draindown.sinks import registry
-from draindown.spec.models import PipelineSpec
-from draindown.spec.project import rooted
-from draindown.spec.sinks import FlowSink
 
 
 def problems(spec: PipelineSpec, root: Path, *, ask: bool) -> Iterator[DraindownError]:

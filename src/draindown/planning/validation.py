@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from draindown.base.errors import DraindownError, TerminalError
+from draindown.config.landing import FlowSpec
+from draindown.config.models import PipelineSpec
 from draindown.gate import suite_validation
 from draindown.planning import sinks_at_hand
 from draindown.processors import loading
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
-from draindown.spec.landing import FlowSpec
-from draindown.spec.models import PipelineSpec
 
 
 def errors(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:

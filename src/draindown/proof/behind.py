@@ -12,20 +12,20 @@ import duckdb
 import pyarrow as pa
 
 from draindown.base.duck import connected
+from draindown.config.derived import DerivedFlow
+from draindown.config.history import History
+from draindown.config.join import Join
+from draindown.config.lookup import Lookup
+from draindown.config.per import Per
+from draindown.config.processor import Processor
+from draindown.config.ranking import Deduplicate, Top
+from draindown.config.session import Session
+from draindown.config.window import Window
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, identifier, literal, moment, rows, stream
 from draindown.proof import folds, histories, pairs, ranking, sessions, windows
 from draindown.proof.source_rows import SourceRows, late_rows
 from draindown.sources.tables import late
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.history import History
-from draindown.spec.join import Join
-from draindown.spec.lookup import Lookup
-from draindown.spec.per import Per
-from draindown.spec.processor import Processor
-from draindown.spec.ranking import Deduplicate, Top
-from draindown.spec.session import Session
-from draindown.spec.window import Window
 
 ROW, COUNTS = "_row", "_counts"
 """Columns of `source_rows`: the place of the result's row that a source row is behind, and whether

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from draindown.base.formatting import count, printable
+from draindown.config.derived import TOLERANCE
 from draindown.flow.proven import keys_differ
 from draindown.lake.table_log import TableLog
-from draindown.spec.derived import TOLERANCE
 
 SHOWN = 20
 """Most falsehoods that a certificate lists."""

@@ -16,6 +16,17 @@ import pyarrow as pa
 from draindown.base.clock import now
 from draindown.base.duck import connected
 from draindown.base.errors import TerminalError
+from draindown.config.derived import TOLERANCE, DerivedFlow
+from draindown.config.history import History
+from draindown.config.join import Join
+from draindown.config.lookup import Lookup
+from draindown.config.names import is_own
+from draindown.config.pairing import Pairing
+from draindown.config.per import Per
+from draindown.config.processor import Processor
+from draindown.config.ranking import Deduplicate, Top
+from draindown.config.session import Session
+from draindown.config.window import Window
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, identifier, stream
 from draindown.processors.fold import Failed
@@ -24,17 +35,6 @@ from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, sna
 from draindown.proof.digest import digest
 from draindown.proof.source_rows import late_rows
 from draindown.sources.tables import late
-from draindown.spec.derived import TOLERANCE, DerivedFlow
-from draindown.spec.history import History
-from draindown.spec.join import Join
-from draindown.spec.lookup import Lookup
-from draindown.spec.names import is_own
-from draindown.spec.pairing import Pairing
-from draindown.spec.per import Per
-from draindown.spec.processor import Processor
-from draindown.spec.ranking import Deduplicate, Top
-from draindown.spec.session import Session
-from draindown.spec.window import Window
 
 _PARTS = 1_000_000
 

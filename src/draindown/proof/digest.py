@@ -5,8 +5,8 @@ compare.
 from __future__ import annotations
 
 from draindown.base.duck import connected
+from draindown.config.names import is_own
 from draindown.lake.table_log import TableLog, identifier, stream
-from draindown.spec.names import is_own
 
 
 def digest(table: TableLog) -> str:

@@ -16,15 +16,15 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from draindown.config.names import is_own
+from draindown.config.processor import Processor
+from draindown.config.ranking import total_order
 from draindown.lake.table_log import TableLog, identifier
 from draindown.processors import loading, plain
 from draindown.processors.fold import Calls, Failed
 from draindown.processors.stream import pylist
 from draindown.proof.ranking import is_certain, listed
 from draindown.proof.source_rows import SourceRows
-from draindown.spec.names import is_own
-from draindown.spec.processor import Processor
-from draindown.spec.ranking import total_order
 
 _BATCH = 10_000
 ENGINE = f"python {platform.python_version()}, which folds row by row; duckdb {duckdb.__version__} orders and compares"

@@ -15,13 +15,13 @@ import duckdb
 import pyarrow as pa
 
 from draindown.base.duck import connected
+from draindown.config.derived import DerivedFlow
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, identifier, literal, rows
 from draindown.lake.written_files import Values, Written, written_files
 from draindown.proof.behind import ROW, among, behind, find_rows, of_key, take_rows
 from draindown.proof.source_rows import SourceRows
 from draindown.sources.tables import late
-from draindown.spec.derived import DerivedFlow
 
 _STAMP = "_changed_at"
 _PLAIN = {

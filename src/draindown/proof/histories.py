@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from draindown.config.certain import condition
+from draindown.config.history import History
+from draindown.config.names import is_own
+from draindown.config.ranking import total_order
 from draindown.lake.table_log import identifier
 from draindown.proof.ranking import is_certain, listed
 from draindown.proof.source_rows import SourceRows
-from draindown.spec.certain import condition
-from draindown.spec.history import History
-from draindown.spec.names import is_own
-from draindown.spec.ranking import total_order
 
 
 def query(part: History, types: Mapping[str, str]) -> str | None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from draindown.config.join import Join
+from draindown.config.lookup import Lookup
+from draindown.config.names import END_AT, START_AT, is_own
+from draindown.config.pairing import ORIGIN_KEY, Pairing
+from draindown.config.table_source import SourceTable
 from draindown.lake.table_log import identifier
 from draindown.proof.source_rows import SourceRows
-from draindown.spec.join import Join
-from draindown.spec.lookup import Lookup
-from draindown.spec.names import END_AT, START_AT, is_own
-from draindown.spec.pairing import ORIGIN_KEY, Pairing
-from draindown.spec.table_source import SourceTable
 
 SOURCES = ("source", "source_1")
 """The tables of a flow by their place in its file."""

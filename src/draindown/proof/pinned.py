@@ -12,17 +12,16 @@ from deltalake.exceptions import DeltaError
 
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.formatting import count
+from draindown.config.table_source import SourceTable, TableSource
 from draindown.flow import generations
 from draindown.lake.home import FlowHome
 from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.sources import intake
 from draindown.sources.slices import Unit, unread_after
 from draindown.sources.tables.derivation import derivation_changed
 from draindown.sources.tables.followed import Followed
 from draindown.sources.tables.source import by_table, part_way
-from draindown.spec.table_source import SourceTable, TableSource
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def pinned(layout: FlowHome, source: TableSource) -> Pinned:
     """
     generation, table = generations.generation(layout), layout.tables.target
     # by the table as it is opened here: a drain may commit the next batch any moment
-    done = unread_after(table.last(app_id(layout, generation, "rows"))) - 1
+    done = unread_after(table.last(layout.app_id(generation, "rows"))) - 1
     found = next(intake.slices(layout, generation, done), None) if done else None
     part = part_way(layout, generation, done) if found else None
     if found is None or part is not None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from draindown.config.names import is_own
+from draindown.config.ranking import Deduplicate, Order, Top, total_order
 from draindown.lake.table_log import identifier
 from draindown.proof.source_rows import SourceRows
-from draindown.spec.names import is_own
-from draindown.spec.ranking import Deduplicate, Order, Top, total_order
 
 _ORDERED = (
     "byte",

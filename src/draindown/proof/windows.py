@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from draindown.config.window import Window
 from draindown.lake.table_log import identifier
 from draindown.proof.source_rows import SourceRows
-from draindown.spec.window import Window
 
 _CALL = re.compile(
     r"\s*(count|sum|avg|mean|min|max)\s*\(\s*(distinct\s+)?(\*|[^\W\d]\w*|`[^`]+`)\s*\)\s*",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from draindown.config.certain import deciding
+from draindown.config.landing import FlowSpec
 from draindown.provenance.scan import Found
-from draindown.spec.certain import deciding
-from draindown.spec.landing import FlowSpec
 
 Deletes = Callable[[Found], bool | None]
 

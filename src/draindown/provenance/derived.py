@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count, shortened
+from draindown.config.derived import DerivedFlow
+from draindown.config.lookup import Lookup
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import UNREADABLE, TableLog
 from draindown.ledger import table as ledger_table
@@ -22,8 +24,6 @@ from draindown.proof.former import Former, former_rows
 from draindown.proof.pinned import pinned
 from draindown.provenance.model import Absent, Batch, State, Trace
 from draindown.sources.tables import late
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.lookup import Lookup
 
 Row = Mapping[str, Any]
 _DECIDING: tuple[Absent, ...] = (

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from draindown.config.names import END_AT, START_AT
 from draindown.provenance.deletes import Deletes, deletes_of
 from draindown.provenance.fates import Contents, Ends, Judged, Known, shown
 from draindown.provenance.judging import Asked, of_key
 from draindown.provenance.model import Fate, Place
 from draindown.provenance.records import Names, Values
 from draindown.provenance.scan import Found
-from draindown.spec.names import END_AT, START_AT
 
 Row = Mapping[str, Any]
 _IS_HIDDEN = "_delete"

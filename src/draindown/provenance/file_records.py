@@ -18,6 +18,8 @@ from draindown.audit.raw import DocumentFile, FieldReader, TextFile
 from draindown.audit.values import zone_of
 from draindown.base.clock import now
 from draindown.base.formatting import value_text
+from draindown.config.landing import FlowSpec
+from draindown.config.sources import FilesSource
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import rows
 from draindown.provenance.records import UNREADABLE, Names, Record, Typed, Values, holds
@@ -26,8 +28,6 @@ from draindown.sources.files.pinning import sort_out
 from draindown.sources.files.recorded import PinnedFile, difference
 from draindown.sources.moves import Moves
 from draindown.sources.slices import Unit
-from draindown.spec.landing import FlowSpec
-from draindown.spec.sources import FilesSource
 
 
 class FileRecords:

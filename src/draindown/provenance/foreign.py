@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from draindown.base.duck import connected
 from draindown.base.errors import TerminalError
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
 from draindown.flow import foreign, foreign_rows
 from draindown.gate import acceptance
 from draindown.gate.acceptance import ROWS, Acceptance
@@ -19,8 +21,6 @@ from draindown.lake.table_log import identifier, literal
 from draindown.ledger.foreign import ForeignCommit, ForeignCommits
 from draindown.proof.behind import literal_of
 from draindown.provenance.model import State, Trace
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
 
 ORIGIN = "_origin"
 """The name of what identifies a row of a table without keys: `unit:position`."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from draindown.config.landing import FlowSpec
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog, identifier, literal
 from draindown.provenance.fates import Judge
 from draindown.provenance.model import Place
 from draindown.provenance.records import Names, Values
-from draindown.spec.landing import FlowSpec
 
 Row = Mapping[str, Any]
 

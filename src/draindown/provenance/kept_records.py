@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from draindown.audit.envelope import Fields, fields_of
+from draindown.config.landing import FlowSpec
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import literal
 from draindown.provenance.records import UNREADABLE, Names, Record, Typed, Values, holds
 from draindown.sources import raw
 from draindown.sources.raw import Kept
 from draindown.sources.slices import Unit
-from draindown.spec.landing import FlowSpec
 
 
 class KeptRecords:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from draindown.audit.keys import made_by, unusable
+from draindown.config.landing import FlowSpec
 from draindown.flow import generations, quarantine, withdrawals
 from draindown.flow.quarantine import Filter
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import literal, rows
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
 from draindown.ledger.rows import Place as BatchPlace
@@ -27,7 +27,6 @@ from draindown.provenance.model import Absent, Batch, Place, State, Trace
 from draindown.provenance.records import Names, Values, json_values, plain
 from draindown.provenance.scan import Found, Progress, Scan, is_about
 from draindown.sources.slices import unread_after
-from draindown.spec.landing import FlowSpec
 
 _ORIGIN, _CHANGED_AT = "_origin", "_changed_at"
 Row = Mapping[str, Any]
@@ -302,7 +301,7 @@ class LandedTable:
     def _unread(self) -> int:
         generation = generations.generation(self._layout)
         return unread_after(
-            self._layout.tables.target.last(app_id(self._layout, generation, "rows"))
+            self._layout.tables.target.last(self._layout.app_id(generation, "rows"))
         )
 
     def _contents(self, key: Values, row: Row | None, *, every: bool = True) -> Contents:

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from draindown.config.names import is_own
+from draindown.config.partial import SEQUENCES
 from draindown.provenance.deletes import Deletes, deletes_of
 from draindown.provenance.fates import Contents, Ends, Judged, Known, shown
 from draindown.provenance.judging import Asked
 from draindown.provenance.model import Fate, Place
 from draindown.provenance.records import Names, Values
 from draindown.provenance.scan import Found
-from draindown.spec.names import is_own
-from draindown.spec.partial import SEQUENCES
 
 
 class Merged:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, MutableMapping
 from pathlib import Path
 
+from draindown.config.kafka import KafkaSource
+from draindown.config.landing import FlowSpec
+from draindown.config.sources import FilesSource
 from draindown.lake.home import FlowHome
 from draindown.provenance.file_records import FileRecords
 from draindown.provenance.kept_records import KeptRecords
 from draindown.provenance.records import Record, RecordReader
 from draindown.sources.slices import Unit
-from draindown.spec.kafka import KafkaSource
-from draindown.spec.landing import FlowSpec
-from draindown.spec.sources import FilesSource
 
 READERS: MutableMapping[str, Callable[[FlowSpec, FlowHome], RecordReader]] = {
     FilesSource.kind: FileRecords,

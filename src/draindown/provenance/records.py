@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from draindown.audit.values import check_of
+from draindown.config.landing import FlowSpec
 from draindown.sources.slices import Unit
-from draindown.spec.landing import FlowSpec
 
 Values = tuple[Any, ...]
 Names = tuple[str, ...]

@@ -12,6 +12,7 @@ from typing import Any
 
 from draindown.base.clock import EPOCH
 from draindown.base.formatting import count
+from draindown.config.landing import FlowSpec
 from draindown.flow import generations, quarantine
 from draindown.flow.quarantine import Filter
 from draindown.lake.home import FlowHome
@@ -23,7 +24,6 @@ from draindown.provenance.records import Names, Record, Values, json_values, nee
 from draindown.sources import intake
 from draindown.sources.intake import LOG, record_id
 from draindown.sources.slices import Unit
-from draindown.spec.landing import FlowSpec
 
 Progress = Callable[[str], None]
 """Called with the name of each unit before it is read."""

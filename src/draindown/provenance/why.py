@@ -16,6 +16,11 @@ import pyarrow as pa
 
 from draindown.base.duck import connected
 from draindown.base.errors import TerminalError
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
+from draindown.config.models import PipelineSpec
+from draindown.config.names import is_own
+from draindown.config.units import parse_time
 from draindown.lake import row_values
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import identifier, rows
@@ -24,11 +29,6 @@ from draindown.provenance.foreign import ORIGIN, ForeignWriter, condition
 from draindown.provenance.landed import LandedTable, Row
 from draindown.provenance.model import Trace, shown
 from draindown.provenance.scan import Progress
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
-from draindown.spec.models import PipelineSpec
-from draindown.spec.names import is_own
-from draindown.spec.units import parse_time
 
 _DUCK = {
     "byte": "tinyint",

@@ -17,7 +17,6 @@ from draindown.lake.commits import FENCE
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.ledger.rows import GATE
 from draindown.recovery import rebuild, replay
 
@@ -38,7 +37,7 @@ def write(layout: FlowHome, epoch: int, *, check: Callable[[], None]) -> list[st
                 continue
             check()
             if TableLog(table.path).is_whole:
-                apps = [app_id(layout, number, table.writes, kind) for number, kind in writers]
+                apps = [layout.app_id(number, table.writes, kind) for number, kind in writers]
                 if not delta.fence(table.path, apps, note):
                     unfenced.append(table.path)
     return unfenced

@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from draindown.base.errors import TerminalError, first_line
 from draindown.base.formatting import count, shortened
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
 from draindown.flow import foreign, foreign_rows
 from draindown.gate import acceptance
 from draindown.gate.acceptance import ROWS
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import UNREADABLE, TableLog, identifier, stream
 from draindown.ledger.foreign import ForeignCommits
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
 
 if TYPE_CHECKING:
     import duckdb

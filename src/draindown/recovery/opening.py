@@ -14,6 +14,10 @@ from typing import Protocol
 
 from draindown.base.formatting import count
 from draindown.base.progress import StepHook, ignore_step
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
+from draindown.config.lease import LeaseSpec
+from draindown.config.models import PipelineSpec
 from draindown.flow import owner as owners
 from draindown.flow import release_intent, resume, withdrawals
 from draindown.lake.home import FlowHome
@@ -23,10 +27,6 @@ from draindown.ledger.table import so_far
 from draindown.recovery import fencing, rebuild, swap
 from draindown.recovery.rebuild import Rebuild
 from draindown.recovery.replay import settle
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
-from draindown.spec.lease import LeaseSpec
-from draindown.spec.models import PipelineSpec
 
 
 class Needs(IntEnum):

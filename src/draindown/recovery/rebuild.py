@@ -23,10 +23,10 @@ from typing import Any, Literal
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
+from draindown.config.derived import DerivedFlow
 from draindown.flow import altered, checkpoint, foreign, generations, owner
 from draindown.flow.generations import Card, card
 from draindown.lake.home import FlowHome
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.recovery import spec_changes
 from draindown.recovery.foreign_undone import Undone, refuse_undone, undone
@@ -37,7 +37,6 @@ from draindown.sources.batch_size import bound_now
 from draindown.sources.port import Source, given_up, left_of, missing_anew
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice
-from draindown.spec.derived import DerivedFlow
 
 State = Literal["new", "begun", "swapped"]
 _NO_CONTRACT = {"also_to", "expectations", "quarantine", "maintenance", "deadline", "max_batches"}
@@ -148,7 +147,7 @@ def is_swapped(layout: FlowHome, begun: Rebuild) -> bool:
     unreadable.
     """
     table = layout.tables.target
-    return table.damage is None and table.last(app_id(layout, begun.generation, "rows")) is not None
+    return table.damage is None and table.last(layout.app_id(begun.generation, "rows")) is not None
 
 
 def refuse_half_swapped(layout: FlowHome, tried: str) -> None:

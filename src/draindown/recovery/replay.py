@@ -23,7 +23,6 @@ from draindown.flow import generations, integrity, orphan_memory, owner, release
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import gone, shown, without
 from draindown.lake.home import FlowHome
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.recovery.input_gone import input_gone
 from draindown.runs import store
@@ -334,7 +333,7 @@ def _slice(rows: list[dict[str, Any]]) -> Slice:
 
 
 def _as_far(layout: FlowHome, replay: Replay) -> Replay:
-    newest = layout.tables.target.last(app_id(layout, replay.generation, "rows", replay.kind))
+    newest = layout.tables.target.last(layout.app_id(replay.generation, "rows", replay.kind))
     done = sum(newest is not None and part.batch <= newest for part in replay.parts)
     return Replay(**(vars(replay) | {"done": done}))
 

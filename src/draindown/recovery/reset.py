@@ -13,6 +13,7 @@ from typing import Any
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
+from draindown.config.derived import DerivedFlow
 from draindown.flow import checkpoint, discards, generations, integrity, quarantine, sink_state
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import Card
@@ -25,7 +26,6 @@ from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.port import given_up, left_of, missing_anew
 from draindown.sources.registry import source_of
-from draindown.spec.derived import DerivedFlow
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from draindown.config.names import START_AT
+from draindown.config.partial import SEQUENCES
+from draindown.config.target_kinds import PARTIAL
 from draindown.runs.request import Request
-from draindown.spec.names import START_AT
-from draindown.spec.partial import SEQUENCES
-from draindown.spec.target_kinds import PARTIAL
 
 _DELTA_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 

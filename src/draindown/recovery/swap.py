@@ -12,12 +12,14 @@ import pyarrow as pa
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.base.progress import StepHook, ignore_step
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
+from draindown.config.names import END_AT, START_AT
 from draindown.flow import discards, generations, integrity, quarantine
 from draindown.lake import delta
 from draindown.lake.commits import Commit, standing_restores
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
@@ -28,9 +30,6 @@ from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.kafka import accepted
 from draindown.sources.slices import slice_of
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
-from draindown.spec.names import END_AT, START_AT
 
 
 def swap(request: Request) -> Swap:
@@ -44,7 +43,7 @@ def swap(request: Request) -> Swap:
     """
     staged, flow = request.layout, request.declared
     newest, slices = (
-        staged.tables.target.last(app_id(staged, staged.staged, "rows")),
+        staged.tables.target.last(staged.app_id(staged.staged, "rows")),
         intake.newest(staged, staged.staged),
     )
     if newest is None or slice_of(newest) != slices:
@@ -109,12 +108,12 @@ def finish(layout: FlowHome, *, by: str, reached: StepHook = ignore_step) -> Reb
         return None
     staged, number = layout.beside(begun.generation), begun.generation
     if generations.generation(layout) != number:
-        last = layout.tables.target.last(app_id(layout, number, "rows"))
+        last = layout.tables.target.last(layout.app_id(number, "rows"))
         assert last is not None, "a swapped table knows its batches"
         version = _swapped_at(layout, number)
         for memory in ("tombstones", "hidden", "snapshots"):
             if staged.tables.memory(memory).exists:
-                app = (app_id(layout, number, memory), last)
+                app = (layout.app_id(number, memory), last)
                 delta.replace(
                     layout.tables.memory(memory).path, staged.tables.memory(memory).path, app=app
                 )
@@ -200,7 +199,7 @@ def _move_refused(layout: FlowHome, begun: Rebuild, last: int) -> None:
     """Append the rows that were never refused before. Rows refused before are left unchanged."""
     staged = layout.beside(begun.generation)
     discards.forget_unfinished(layout, begun.previous)
-    quarantine.take_over(layout, staged, app=(app_id(layout, begun.generation, "quarantine"), last))
+    quarantine.take_over(layout, staged, app=(layout.app_id(begun.generation, "quarantine"), last))
 
 
 def _decide_again(layout: FlowHome, begun: Rebuild, by: str) -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Self
 
 from draindown.base.formatting import printable_lines
-from draindown.lake.documents import make_home
 from draindown.lake.home import FlowHome
 from draindown.runs.request import Step
 
@@ -49,7 +48,7 @@ class DriverLog(RotatingFileHandler):
     def of(cls, layout: FlowHome, run_id: str, step: Step, start: str = "") -> DriverLog:
         """Return the log of one start of a step."""
         with suppress(OSError):
-            make_home(layout)
+            layout.make()
         return cls(layout.log(run_id, step, start))
 
     def __enter__(self) -> Self:

@@ -15,14 +15,14 @@ from typing import Any, Literal, get_args
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from draindown.base.errors import TerminalError
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
+from draindown.config.models import PipelineSpec
+from draindown.config.names import near
+from draindown.config.neighbours import Neighbours
+from draindown.config.sinks import expressions
 from draindown.lake.formats import FIELD, FORMAT, refuse_unknown
 from draindown.lake.home import FlowHome
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
-from draindown.spec.models import PipelineSpec
-from draindown.spec.names import near
-from draindown.spec.neighbours import Neighbours
-from draindown.spec.sinks import expressions
 
 Step = Literal["plan", "drain", "check", "compact"]
 STEPS: tuple[Step, ...] = get_args(Step)

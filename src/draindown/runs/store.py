@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
-from draindown.lake.documents import make_home
 from draindown.lake.home import FlowHome, safe_name
 from draindown.lake.store import store_of
 from draindown.runs.report import StepReport
@@ -31,7 +30,7 @@ def write(layout: FlowHome, report: StepReport) -> str:
     if layout.report(report.run_id, report.step, report.start).exists:
         report = report.model_copy(update={"start": next_start(layout)})
     document = layout.report(report.run_id, report.step, report.start)
-    make_home(layout)
+    layout.make()
     document.write(report.model_dump(mode="json"))
     return document.path
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, MutableMapping
 from importlib import import_module
 from typing import Any
 
+from draindown.config.kafka_sink import KafkaSink
+from draindown.config.postgres_sink import PostgresSink
+from draindown.config.sink import AT_LEAST_ONCE, EXACTLY_ONCE
+from draindown.config.sinks import FlowSink
 from draindown.sinks.port import Sink, SinkPlace
-from draindown.spec.kafka_sink import KafkaSink
-from draindown.spec.postgres_sink import PostgresSink
-from draindown.spec.sink import AT_LEAST_ONCE, EXACTLY_ONCE
-from draindown.spec.sinks import FlowSink
 
 Make = Callable[[FlowSink, SinkPlace, Mapping[str, str]], Sink]
 """Makes a sink from what the pipeline file says of it, its place, and the environment that holds

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pydantic import TypeAdapter
 
 from draindown.base import formatting
+from draindown.config.source import SourceSpec
+from draindown.config.table_source import TableSource
+from draindown.config.units import show_size
 from draindown.lake.home import FlowHome
-from draindown.spec.source import SourceSpec
-from draindown.spec.table_source import TableSource
-from draindown.spec.units import show_size
 
 _SPARKS_HEAP = 1024**3
 _FEW_ROWS = 3  # batches of history that a fit needs: a line through two points predicts nothing

@@ -12,13 +12,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.kafka import KafkaSource
+from draindown.config.landing import FlowSpec
+from draindown.config.sources import FilesSource
+from draindown.config.table_source import TableSource
 from draindown.lake.home import FlowHome
 from draindown.sources.port import Source
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.kafka import KafkaSource
-from draindown.spec.landing import FlowSpec
-from draindown.spec.sources import FilesSource
-from draindown.spec.table_source import TableSource
 
 Make = Callable[[Any, FlowHome, Path, str], Source]
 """Makes the source of a flow from the model of its kind, its layout, the project root and the id of

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError, first_line, said
 from draindown.base.formatting import count, shortened, size
-from draindown.lake.documents import make_home
+from draindown.config.units import parse_duration, show_duration
 from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import TableLog
 from draindown.launch.settings import is_local
@@ -31,7 +31,6 @@ from draindown.sources.registry import source_of
 from draindown.spark import session
 from draindown.spark.sql import hadoop_path
 from draindown.spark.tuning import PARTITIONS
-from draindown.spec.units import parse_duration, show_duration
 
 _WAIT = "DRAINDOWN_EXECUTOR_WAIT"
 _PATIENCE = "10 minutes"
@@ -152,7 +151,7 @@ def refuse_unfit(spark: SparkSession, request: Request) -> None:
     lake = request.layout.lake
     if is_local(str(spark.sparkContext.master)) or _is_probed(spark, lake):
         return
-    make_home(request.layout)
+    request.layout.make()
     probe = Path(request.layout.probe(request.start))
     probe.mkdir(mode=0o700)  # as the directories of its tables are that hold data of records
     try:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from draindown.spec.column_types import UNSTORED
+from draindown.config.column_types import UNSTORED
 
 _SUMMED = 32
 """At most so many terms are added one by one: the code of many is too long for the JIT compiler."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError
 from draindown.base.secrets import redacted
+from draindown.config.kafka_sink import KafkaSink
 from draindown.sinks.port import SinkPlace
 from draindown.sources.kafka.library import library
 from draindown.sources.kafka.options import of_librdkafka, secrets_of
-from draindown.spec.kafka_sink import KafkaSink
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

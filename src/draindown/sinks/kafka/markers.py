@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from draindown.base.errors import TerminalError
+from draindown.config.kafka_sink import KafkaSink
 from draindown.sinks.kafka.client import Client
 from draindown.sinks.port import SinkBatch, SinkPlace
 from draindown.sources.kafka.library import library
-from draindown.spec.kafka_sink import KafkaSink
 
 _NOBODY = ""
 _READ = 1_000  # messages at once

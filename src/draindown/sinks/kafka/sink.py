@@ -12,13 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from draindown.base.errors import DraindownError, TerminalError
+from draindown.config.kafka_sink import KafkaSink
 from draindown.sinks.conditions import null_keys, quoted, years
 from draindown.sinks.kafka.client import Client, broken_by
 from draindown.sinks.kafka.messages import Message, Messages
 from draindown.sinks.port import ORIGIN, Sink, SinkBatch, SinkColumn, SinkPlace
 from draindown.sinks.refusals import CODE, refused
 from draindown.sources.kafka.library import library
-from draindown.spec.kafka_sink import KafkaSink
 
 if TYPE_CHECKING:
     import pyarrow

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from draindown.base.errors import TerminalError
+from draindown.config.kafka_sink import KafkaSink
 from draindown.sinks.kafka.markers import Marked, Markers
 from draindown.sinks.kafka.messages import Messages
 from draindown.sinks.kafka.sink import KafkaTopic, ignored
 from draindown.sinks.port import SinkBatch, SinkColumn, SinkPlace, portion_of
-from draindown.spec.kafka_sink import KafkaSink
 
 if TYPE_CHECKING:
     import pyarrow

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.secrets import names_in, resolved
+from draindown.config.postgres_sink import PostgresSink
 from draindown.sinks.port import SinkPlace
 from draindown.sinks.postgres import failures
-from draindown.spec.postgres_sink import PostgresSink
 
 if TYPE_CHECKING:
     import psycopg

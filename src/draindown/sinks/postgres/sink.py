@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from draindown.config.postgres_sink import PostgresSink
 from draindown.sinks.conditions import null_keys
 from draindown.sinks.port import Sink, SinkBatch, SinkColumn, SinkPlace
 from draindown.sinks.postgres import failures, types
@@ -17,7 +18,6 @@ from draindown.sinks.postgres.records import Records
 from draindown.sinks.postgres.staging import Staging
 from draindown.sinks.postgres.target import Target, look
 from draindown.sinks.refusals import refused
-from draindown.spec.postgres_sink import PostgresSink
 
 if TYPE_CHECKING:
     import psycopg

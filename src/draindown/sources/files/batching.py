@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
+from draindown.config.sources import FilesSource
 from draindown.lake.home import FlowHome
 from draindown.sources.batch_size import Bound
 from draindown.sources.files import catalog
 from draindown.sources.files.inspection import Verified
 from draindown.sources.files.listing import SourceFile
 from draindown.sources.port import Forecast
-from draindown.spec.sources import FilesSource
 
 SHAPES_PER_SLICE = 32
 """The most different headers or schemas of one batch. Each is a branch of the query plan."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Protocol
 
+from draindown.config.sources import FilesSource
 from draindown.sources.files import json_documents
 from draindown.sources.files.columnar import COLUMNAR, Measured, Unsupported, digest
 from draindown.sources.files.container import Broken, FileBytes, Limits, refuse_binary, unpacked
 from draindown.sources.files.encodings import header_text, refuse_wide
 from draindown.sources.files.line_counter import LineCounter, LineTooLong
 from draindown.sources.files.listing import SourceFile
-from draindown.spec.sources import FilesSource
 
 
 class Inspector(Protocol):

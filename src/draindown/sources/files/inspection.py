@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from draindown.base.findings import Finding
+from draindown.config.sources import FilesSource
 from draindown.sources.files.container import LIMITS, Broken, FileBytes, Limits
 from draindown.sources.files.formats import inspector_of
 from draindown.sources.files.listing import SourceFile, mtime_ns, shown
-from draindown.spec.sources import FilesSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 
-from draindown.spec.dialect import Dialect
+from draindown.config.dialect import Dialect
 
 # begins with a literal byte, so that the search uses memchr
 _BLANK = re.compile(rb"\n[\t\x0b\f ]*(?=\n)")

@@ -23,7 +23,7 @@ from typing import Literal
 
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
-from draindown.spec.sources import FilesSource
+from draindown.config.sources import FilesSource
 
 _MAGIC = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from draindown.base.findings import Finding
+from draindown.config.sources import FilesSource
 from draindown.lake.home import FlowHome
 from draindown.sources.batch_size import Bound
 from draindown.sources.files import catalog
@@ -34,7 +35,6 @@ from draindown.sources.files.parked import Event, State
 from draindown.sources.files.recorded import REDELIVER, difference, finding
 from draindown.sources.moves import Moves
 from draindown.sources.port import Forecast, Progress, Taken
-from draindown.spec.sources import FilesSource
 
 _AT_ONCE, _BYTES_AT_ONCE = 512, 1024**3
 _THREADS = 4

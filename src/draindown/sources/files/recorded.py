@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from draindown.base.findings import Finding
+from draindown.config.sources import FilesSource
 from draindown.sources.files.inspection import sha256_of
 from draindown.sources.files.listing import mtime_ns, shown
 from draindown.sources.slices import Unit
-from draindown.spec.sources import FilesSource
 
 REDELIVER = "deliver the new content under another name; it is read then"
 

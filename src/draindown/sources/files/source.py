@@ -12,6 +12,7 @@ from draindown.base import clock
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
+from draindown.config.sources import FilesSource
 from draindown.lake.documents import absolute
 from draindown.lake.home import FlowHome
 from draindown.ledger import inputs
@@ -27,7 +28,6 @@ from draindown.sources.intake import Waiting
 from draindown.sources.moves import Moves
 from draindown.sources.port import Forecast, Look, Progress
 from draindown.sources.slices import Unit
-from draindown.spec.sources import FilesSource
 
 _SHOWN = 5
 _PUT_BACK = "put the flow's source back as it was then, if it was changed (format, multiline, quote, escape, header)"

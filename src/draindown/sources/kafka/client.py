@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from draindown.base.clock import EPOCH
 from draindown.base.errors import DraindownError, TerminalError, TransientError
 from draindown.base.secrets import redacted
+from draindown.config.kafka import KafkaSource
 from draindown.sources.kafka.library import library as _library
 from draindown.sources.kafka.offsets import Available, Span
 from draindown.sources.kafka.options import of_librdkafka, secrets_of
 from draindown.sources.kafka.retention import Policy, policy
-from draindown.spec.kafka import KafkaSource
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

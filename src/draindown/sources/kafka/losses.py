@@ -12,11 +12,11 @@ from dataclasses import replace
 from itertools import accumulate
 
 from draindown.base.errors import TerminalError
+from draindown.config.kafka import KafkaSource
 from draindown.lake.home import FlowHome
 from draindown.sources.kafka.offsets import Available, Loss, LossKind, Span
 from draindown.sources.kafka.positions import span_of
 from draindown.sources.slices import Unit
-from draindown.spec.kafka import KafkaSource
 
 _SHOWN = 5
 _WORST: tuple[LossKind, ...] = (

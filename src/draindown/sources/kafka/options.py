@@ -13,7 +13,7 @@ from pathlib import Path
 
 from draindown.base.errors import TerminalError
 from draindown.base.secrets import names_in, resolved
-from draindown.spec.kafka import KafkaConnection
+from draindown.config.kafka import KafkaConnection
 
 _GIVEN = (
     *("bootstrap_servers", "security_protocol", "sasl_mechanism", "sasl_username", "sasl_password"),

@@ -12,6 +12,7 @@ from draindown.base.errors import DraindownError, TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.base.secrets import names_in, redacted, resolved
+from draindown.config.kafka import KafkaSource
 from draindown.lake.home import FlowHome
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
@@ -44,7 +45,6 @@ from draindown.sources.kafka.pinning import KafkaPinning, forecast
 from draindown.sources.kafka.positions import span_of
 from draindown.sources.port import Failure, Forecast, Look, Progress
 from draindown.sources.slices import Unit
-from draindown.spec.kafka import KafkaSource
 
 
 class Kafka:

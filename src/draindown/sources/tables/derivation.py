@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from draindown.base.errors import TerminalError
+from draindown.config.table_source import TableSource
 from draindown.lake.home import FlowHome
-from draindown.spec.table_source import TableSource
 
 CHANGED = (
     "its derivation, its sources, its columns or the code that it names are not "

@@ -13,12 +13,12 @@ from typing import Any
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
+from draindown.config.table_source import SourceTable
 from draindown.lake.home import FlowHome
 from draindown.sources.slices import Unit
 from draindown.sources.tables import registered
 from draindown.sources.tables.registered import Reader
 from draindown.sources.tables.upstream import Changes, Upstream
-from draindown.spec.table_source import SourceTable
 
 RENEWED = timedelta(days=30)
 """Age at which the version of the newest slice is given up for a later one, though no row changed

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from draindown.base.errors import TerminalError
+from draindown.config.neighbours import Reader
 from draindown.lake.delta import BOUNDED
 from draindown.lake.home import FlowHome
 from draindown.lake.intervals import interval_seconds
@@ -14,7 +15,6 @@ from draindown.lake.table_log import TableLog
 from draindown.runs.request import Request
 from draindown.sources.tables import registered
 from draindown.sources.tables.upstream import FEED
-from draindown.spec.neighbours import Reader
 
 RETENTION = "delta.logRetentionDuration"
 _KEPT_DAYS = 90

@@ -13,9 +13,9 @@ from typing import Any
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
+from draindown.config.table_source import TableSource
 from draindown.lake.home import FlowHome, table_of_unit, table_unit
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.sources import intake
 from draindown.sources.port import Forecast, Look, Progress
 from draindown.sources.slices import FIRST, Slice, Unit
@@ -24,7 +24,6 @@ from draindown.sources.tables.derivation import CHANGED, derivation_changed
 from draindown.sources.tables.division import Division, divided, extents
 from draindown.sources.tables.followed import Followed, Piece
 from draindown.sources.tables.pinning import OWN, Rows, TablesPinning
-from draindown.spec.table_source import TableSource
 
 ROWS = 2_000_000
 """Rows of the sources that one batch compares: more of them are bucketed by key."""
@@ -158,7 +157,7 @@ class Tables:
         newest = _newest(state, generation)
         if newest is None or self._as_pinned(newest.units) is None:
             return False
-        return state.tables.target.last(app_id(state, generation, "rows")) is None
+        return state.tables.target.last(state.app_id(generation, "rows")) is None
 
     def _followed(self, newest: Slice) -> list[tuple[Followed, Unit]]:
         """Return each table with its unit of the newest slice. Raises like `refuse_lost`."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from draindown.base.findings import Finding
+from draindown.config.landing import FlowSpec
 from draindown.lake.home import FlowHome
 from draindown.ledger import target_log
 from draindown.ledger.rows import BatchRow
 from draindown.spark.targets.delta_target import Held
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.tuning import Tuning
-from draindown.spec.landing import FlowSpec
 
 _MOST = 0.5  # share of the table's files; if a batch reads more, file skipping does not work
 _NEEDED = 0.25  # share of the files read; if a batch changes more of them, it has to read most of them anyway

@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 
 from draindown.base.clock import EPOCH, now
 from draindown.base.findings import Finding
+from draindown.config.derived import DerivedFlow
+from draindown.config.names import END_AT
 from draindown.flow import foreign, generations, refused_share
 from draindown.flow.open_windows import open_windows
 from draindown.gate import page as gate_page
@@ -18,7 +20,6 @@ from draindown.gate import published, refusal, suite_validation, waivers
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import Published, Unpublished
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.ledger import target_log
 from draindown.runs import report
 from draindown.runs.report import CheckPart, Expectation, StepReport
@@ -28,8 +29,6 @@ from draindown.sources.tables.source import part_way
 from draindown.spark import cluster
 from draindown.spark.checks import aggregate, judge
 from draindown.spark.sql import ARRIVED_AT, CHANGED_AT, ORIGIN
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.names import END_AT
 
 _FEW = 200_000  # at most so many changed rows are broadcast to look up their duplicates
 _MANY = 3_000_000  # in a table with fewer rows, grouping all of them costs less than that lookup
@@ -100,7 +99,7 @@ def _part_way(request: Request, state: Unpublished) -> Finding | None:
     layout, generation = request.layout, generations.generation(request.layout)
     # by the transactions of the version that is judged: a drain may do further buckets meanwhile
     newest = TableLog(layout.tables.target.path, state.version).last(
-        app_id(layout, generation, "rows")
+        layout.app_id(generation, "rows")
     )
     part = part_way(layout, generation, unread_after(newest) - 1)
     if part is None and newest is not None:

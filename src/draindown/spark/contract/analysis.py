@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType
 
 from draindown.base.errors import TerminalError, said
+from draindown.config.landing import FlowSpec
+from draindown.config.names import RESERVED_COLUMNS
 from draindown.runs.request import Request
 from draindown.spark.sql import try_eval
-from draindown.spec.landing import FlowSpec
-from draindown.spec.names import RESERVED_COLUMNS
 
 _REFUSED = (PySparkException, Py4JJavaError)
 _CODE, _STATE = re.compile(r"^\[[A-Z0-9_.]+\]\s*"), re.compile(r"\s*SQLSTATE: .*")

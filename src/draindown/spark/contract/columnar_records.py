@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from draindown.config.landing import FlowSpec
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract import containers, drift_marks, kept_rows
 from draindown.spark.contract.json_records import json_records
@@ -20,7 +21,6 @@ from draindown.spark.contract.typed_values import is_nested, unnamed
 from draindown.spark.sources.place import ARRIVED, CUT, FIRST_SEEN, PLACE
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal, quoted, try_eval
-from draindown.spec.landing import FlowSpec
 
 _RESCUED = {**TIMES, "ignoreNullFields": "true"}
 

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from draindown.config.dialect import BLANKS, Dialect, header_cells
+from draindown.config.landing import FlowSpec
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract import drift_marks
 from draindown.spark.contract.record_frame import NOTHING, Records, finish, of_lines
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal
-from draindown.spec.dialect import BLANKS, Dialect, header_cells
-from draindown.spec.landing import FlowSpec
 
 _CELLS = "_c"
 _BOM = "\ufeff"

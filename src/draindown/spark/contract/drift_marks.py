@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from draindown.config.landing import FlowSpec
+from draindown.config.names import RESERVED_COLUMNS
 from draindown.flow.schema_drift import ADDABLE, LONGEST, MOST_ADDED, MOST_REMEMBERED, SHOWN, Known
 from draindown.spark.contract.parsing import WHY
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sql import literal
-from draindown.spec.landing import FlowSpec
-from draindown.spec.names import RESERVED_COLUMNS
 
 MARKS = "array<string>"
 """Marks of a record: `+name` for a field that the contract doesn't name, `-name` for a column that

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from draindown.config.column_types import Column as ColumnSpec
+from draindown.config.landing import FlowSpec
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract import drift_marks
 from draindown.spark.contract.record_frame import Records
 from draindown.spark.sources.place import ENVELOPE, ENVELOPE_FIELDS
 from draindown.spark.sql import literal
-from draindown.spec.column_types import Column as ColumnSpec
-from draindown.spec.landing import FlowSpec
 
 _BYTES = ("string", "binary")
 _KEPT = "struct<key: string, headers: array<struct<key: string, value: string>>, timestamp: bigint>"

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
+from draindown.config.landing import FlowSpec
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract import drift_marks, json_text
 from draindown.spark.contract.casting import pair, session_zone
@@ -23,7 +24,6 @@ from draindown.spark.contract.record_frame import Records, finish, of_lines
 from draindown.spark.contract.text_values import widened
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal, try_eval
-from draindown.spec.landing import FlowSpec
 
 _STRICT_SQL = f"map({', '.join(literal(part) for option in STRICT.items() for part in option)})"
 _TWICE = "_more and size(array_distinct(map_keys(_m))) < size(_m)"

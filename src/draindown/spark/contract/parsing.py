@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
+from draindown.config.landing import FlowSpec, Written
 from draindown.spark.contract import written_forms
 from draindown.spark.contract.casting import can_clash, is_there, text_of, typed
 from draindown.spark.contract.plain_json import PLAIN
@@ -23,7 +24,6 @@ from draindown.spark.contract.record_frame import Records
 from draindown.spark.contract.text_values import is_cut, one_moment
 from draindown.spark.sources.place import ARRIVED, CUT, ENVELOPE, FIRST_SEEN, PLACE, SHAPE, union
 from draindown.spark.sql import literal, quoted, try_eval
-from draindown.spec.landing import FlowSpec, Written
 
 WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""

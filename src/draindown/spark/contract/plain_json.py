@@ -21,12 +21,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from draindown.config.landing import FlowSpec
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract import text_values
 from draindown.spark.contract.casting import session_zone
 from draindown.spark.contract.json_text import BAD, STRICT, Fields
 from draindown.spark.sql import literal
-from draindown.spec.landing import FlowSpec
 
 PLAIN = "_plain"
 """Whether a line is plain: a column of frames that `PlainLines.found` returned."""

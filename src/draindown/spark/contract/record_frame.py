@@ -17,10 +17,10 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from draindown.config.landing import FlowSpec
 from draindown.flow.schema_drift import Known
 from draindown.spark.sources.place import ARRIVED, ENVELOPE, FIRST_SEEN, PLACE
 from draindown.spark.sources.port import Read
-from draindown.spec.landing import FlowSpec
 
 _WHITE = " \\t\\r\\n\\u000B\\f"
 NOTHING = "cast(null as string)"

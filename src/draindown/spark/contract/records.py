@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import replace
 
+from draindown.config.landing import FlowSpec
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract.columnar_records import ColumnarRecords
 from draindown.spark.contract.csv_records import CsvRecords
@@ -14,7 +15,6 @@ from draindown.spark.contract.record_frame import RecordReader, Records
 from draindown.spark.contract.text_records import TextRecords
 from draindown.spark.sources.place import ENVELOPE
 from draindown.spark.sources.port import Read
-from draindown.spec.landing import FlowSpec
 
 READERS: MutableMapping[str, RecordReader] = {
     "json": JsonRecords(),

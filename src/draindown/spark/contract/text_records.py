@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
+from draindown.config.landing import FlowSpec
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract import drift_marks
 from draindown.spark.contract.record_frame import NOTHING, Records, finish, of_lines
 from draindown.spark.sources.port import Read
-from draindown.spec.landing import FlowSpec
 
 
 class TextRecords:

@@ -22,11 +22,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from draindown.base.errors import DraindownError, TerminalError
+from draindown.config.column_types import UNSTORED_WHY
+from draindown.config.names import caseless
 from draindown.spark.contract import transform_errors
 from draindown.spark.contract.parsing import KEPT
 from draindown.spark.sql import quoted, unstored
-from draindown.spec.column_types import UNSTORED_WHY
-from draindown.spec.names import caseless
 
 Transform = transform_errors.Transform
 ROW = "_row"

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 
 from draindown.base.errors import DraindownError, TerminalError, first_line
 from draindown.base.formatting import count, shortened
+from draindown.config.landing import FlowSpec
 from draindown.lake.home import FlowHome
 from draindown.spark.contract.parsing import parse
 from draindown.spark.contract.records import records_of
 from draindown.spark.sources.port import Input
-from draindown.spec.landing import FlowSpec
 
 _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 """When a unit's records arrived, for rules: which of them hold is of no interest."""

@@ -15,11 +15,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
+from draindown.config.landing import FlowSpec, Written
+from draindown.config.time_patterns import Part, parse
 from draindown.spark.contract.casting import PAIR, is_pair
 from draindown.spark.contract.record_frame import Records
 from draindown.spark.sql import literal
-from draindown.spec.landing import FlowSpec, Written
-from draindown.spec.time_patterns import Part, parse
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DIGITS = {1: "[0-9]{1,2}", 2: "[0-9]{2}", 4: "[0-9]{4}"}

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from draindown.base.findings import Finding
+from draindown.config.derived import DerivedFlow
 from draindown.spark.derived.scope import WHOLE, Bucket
 from draindown.spark.targets.batch import BaseBatch
-from draindown.spec.derived import DerivedFlow
 
 
 @dataclass(frozen=True)

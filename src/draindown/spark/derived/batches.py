@@ -12,6 +12,7 @@ from draindown.base.clock import now
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.base.progress import StepHook
+from draindown.config.derived import DerivedFlow
 from draindown.flow import generations
 from draindown.lake.home import FlowHome, table_of_unit
 from draindown.ledger import table as ledger_table
@@ -29,7 +30,6 @@ from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import TableWriter
 from draindown.spark.targets.outlets import outlets_of
 from draindown.spark.tuning import Tuning
-from draindown.spec.derived import DerivedFlow
 
 
 @dataclass

@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType
 
+from draindown.config.derived import TOLERANCE
+from draindown.config.names import is_own
 from draindown.spark.sql import quoted
 from draindown.spark.targets.partition_values import reasons
-from draindown.spec.derived import TOLERANCE
-from draindown.spec.names import is_own
 
 FATE = "_fate"
 BEFORE = "_before"

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from draindown.config.history import History
+from draindown.config.ranking import total_order
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.keyed_table import KeyedTable
 from draindown.spark.derived.kind import WholeScopes, key_names
 from draindown.spark.sql import quoted, try_eval
 from draindown.spark.targets import folding
-from draindown.spec.history import History
-from draindown.spec.ranking import total_order
 
 
 @dataclass(frozen=True)

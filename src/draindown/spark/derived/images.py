@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, VariantType
 
+from draindown.config.names import is_own
 from draindown.spark.sql import quoted
-from draindown.spec.names import is_own
 
 SIGN, NET, IMAGES = "_sign", "_net", "_images"
 """Columns: +1 for a row that is, -1 for one that was; their sum, and their number, of equal

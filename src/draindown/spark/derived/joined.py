@@ -10,6 +10,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from draindown.config.join import Join
+from draindown.config.table_source import SourceTable
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.keyed_table import KeyedTable
 from draindown.spark.derived.kind import WholeScopes, key_names
@@ -17,8 +19,6 @@ from draindown.spark.derived.pairs import owned, paired
 from draindown.spark.derived.scope import WHOLE, Bucket, KeyRange, micros
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning, Range
-from draindown.spec.join import Join
-from draindown.spec.table_source import SourceTable
 
 _SECOND = 1_000_000
 _TIMES = ("_left_time", "_right_time")

@@ -11,6 +11,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.window import Window
 from draindown.lake.home import FlowHome
 from draindown.sources.tables.late import CAME, WENT
 from draindown.spark.contract.json_rows import TIMES
@@ -18,8 +20,6 @@ from draindown.spark.derived.images import SIGN
 from draindown.spark.derived.kind import Kind, Relation
 from draindown.spark.sql import ARRIVED_AT, ORIGIN, quoted
 from draindown.spark.targets.delta_target import TableWriter, write_batch
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.window import Window
 
 LATE = "_late"
 """Column: whether a row is left out: it came late, and nobody applied it."""

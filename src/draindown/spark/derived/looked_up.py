@@ -12,6 +12,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from draindown.config.lookup import Lookup
+from draindown.config.names import END_AT
+from draindown.config.table_source import SourceTable
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import valid_at
 from draindown.spark.derived.keyed_table import KeyedTable
@@ -20,9 +23,6 @@ from draindown.spark.derived.pairs import origin_text, owned, paired
 from draindown.spark.derived.scope import HIGH, LOW, Bucket, KeyRange, Scope, pruning_of
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
-from draindown.spec.lookup import Lookup
-from draindown.spec.names import END_AT
-from draindown.spec.table_source import SourceTable
 
 _HIT, _TIME = "_hit", "_time"
 

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from draindown.config.names import is_own
+from draindown.config.pairing import ORIGIN_KEY, Pairing
 from draindown.spark.sql import ORIGIN, quoted
-from draindown.spec.names import is_own
-from draindown.spec.pairing import ORIGIN_KEY, Pairing
 
 _NOTHING: Mapping[str, Column] = MappingProxyType({})
 

@@ -10,14 +10,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.config.per import Per
+from draindown.config.table_source import SourceTable
 from draindown.ledger.rows import BatchRow
 from draindown.proof.windows import scale_of
 from draindown.spark.derived import amounts, averages, per_plan, plans
 from draindown.spark.derived.keyed_table import KeyedTable
 from draindown.spark.derived.kind import WholeScopes, key_names
 from draindown.spark.sql import quoted
-from draindown.spec.per import Per
-from draindown.spec.table_source import SourceTable
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
+from draindown.config.expressions import BY_ORDER
+from draindown.config.generators import OF_ARRAYS
 from draindown.spark.derived import plans, row_keys
 from draindown.spark.derived.plans import Node, Refused, children, identity, items, kind
-from draindown.spec.expressions import BY_ORDER
-from draindown.spec.generators import OF_ARRAYS
 
 _MADE = re.compile(r"_we?\d+")
 """Spark's names for what it works out beneath a window function, of columns that are its input,

@@ -19,6 +19,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, StructField, StructType
 
+from draindown.config.processor import Processor
+from draindown.config.ranking import total_order
 from draindown.ledger.rows import BatchRow
 from draindown.processors import fold, loading, stream, values
 from draindown.processors.stream import (
@@ -40,8 +42,6 @@ from draindown.spark.derived.snapshots import Resumed, Snapshots
 from draindown.spark.frames import persisted
 from draindown.spark.sql import quoted
 from draindown.spark.tuning import TUNING, Tuning
-from draindown.spec.processor import Processor
-from draindown.spec.ranking import total_order
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from draindown.config.ranking import Deduplicate, Order, Top, total_order
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.kind import WholeScopes, key_names
 from draindown.spark.derived.standing import StandingTable
 from draindown.spark.sql import quoted
-from draindown.spec.ranking import Deduplicate, Order, Top, total_order
 
 _PLACE = "_place"
 

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.history import History
+from draindown.config.join import Join
+from draindown.config.lookup import Lookup
+from draindown.config.per import Per
+from draindown.config.processor import Processor
+from draindown.config.ranking import Deduplicate, Top
+from draindown.config.session import Session
+from draindown.config.window import Window
 from draindown.spark.derived.histories import Histories
 from draindown.spark.derived.joined import Joined
 from draindown.spark.derived.kind import Kind
@@ -12,15 +21,6 @@ from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
 from draindown.spark.tuning import TUNING, Tuning
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.history import History
-from draindown.spec.join import Join
-from draindown.spec.lookup import Lookup
-from draindown.spec.per import Per
-from draindown.spec.processor import Processor
-from draindown.spec.ranking import Deduplicate, Top
-from draindown.spec.session import Session
-from draindown.spec.window import Window
 
 
 def kind_of(flow: DerivedFlow, tuning: Tuning = TUNING) -> Kind:

@@ -15,6 +15,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StructField, StructType, VariantType
 
 from draindown.base.errors import TerminalError, said
+from draindown.config.column_types import UNSTORED_WHY
+from draindown.config.derived import DerivedFlow
+from draindown.config.names import START_AT
+from draindown.config.pairing import Pairing, side_problems
+from draindown.config.result_columns import not_a_key, problems
 from draindown.spark.derived import plans
 from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.plans import Refused
@@ -22,11 +27,6 @@ from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.scope import WHOLE, Everything
 from draindown.spark.sql import unstored
 from draindown.spark.tuning import TUNING, Tuning
-from draindown.spec.column_types import UNSTORED_WHY
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.names import START_AT
-from draindown.spec.pairing import Pairing, side_problems
-from draindown.spec.result_columns import not_a_key, problems
 
 _REFUSED = (Refused, PySparkException, Py4JJavaError)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from draindown.config.session import Session
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.averages import exact_measure
 from draindown.spark.derived.keyed_table import TimedTable
@@ -15,7 +16,6 @@ from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.scope import Span, micros
 from draindown.spark.derived.window import count_column
 from draindown.spark.sql import quoted
-from draindown.spec.session import Session
 
 _MICROS, _FIRST, _SESSION = "_micros", "_first", "_session"
 

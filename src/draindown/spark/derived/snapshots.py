@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from draindown.config.processor import Processor
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.processors.stream import AT, NUMBER, POSITION, SNAPSHOT, START, STAYS
 from draindown.recovery import replay
@@ -31,7 +31,6 @@ from draindown.spark.targets import delta_target, restricted
 from draindown.spark.targets.delta_target import Clauses, Held, TableWriter
 from draindown.spark.targets.pruning import Pruning, Range
 from draindown.spark.tuning import TUNING
-from draindown.spec.processor import Processor
 
 GENERATION = "_generation"
 _PURPOSE = "snapshots"
@@ -256,7 +255,7 @@ def lack_newest(writer: TableWriter) -> bool:
     table, states = layout.tables.target, layout.tables.snapshots
 
     def last(log: TableLog, purpose: str, kind: str) -> int:
-        found = log.last(app_id(layout, writer.generation, purpose, kind))
+        found = log.last(layout.app_id(writer.generation, purpose, kind))
         return -1 if found is None else found
 
     # a row of the ledger does not say which replay a batch is of: that whose newest batch has its

@@ -10,10 +10,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from draindown.config.names import END_AT, START_AT
 from draindown.spark.derived.images import IMAGES, NET
 from draindown.spark.derived.scope import HIGH, LOW
 from draindown.spark.sql import quoted
-from draindown.spec.names import END_AT, START_AT
 
 FROM, UNTIL = "_from", "_until"
 """Columns of a history's row: from when on it is valid, and when it ends; NULL for no end."""

@@ -14,6 +14,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.base.clock import now
+from draindown.config.derived import DerivedFlow
+from draindown.config.session import Session
+from draindown.config.window import Window
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
@@ -32,9 +35,6 @@ from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.session import Session
-from draindown.spec.window import Window
 
 _PARTS = 1_000_000
 _WHAT: dict[str, What] = {

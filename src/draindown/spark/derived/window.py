@@ -10,13 +10,13 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from draindown.config.window import Window
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.averages import exact_measure
 from draindown.spark.derived.kind import Direct, key_names
 from draindown.spark.derived.scope import WHOLE, Bucket, KeyRange
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning, Range
-from draindown.spec.window import Window
 
 _WINDOW = "_window"
 _COUNT = re.compile(r"count\s*\(\s*(\*|1)\s*\)", re.IGNORECASE)

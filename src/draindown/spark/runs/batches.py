@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
+from draindown.config.derived import DerivedFlow
 from draindown.runs.request import Request
 from draindown.sources.port import Source
 from draindown.sources.slices import Unit
@@ -14,7 +15,6 @@ from draindown.spark.batch.port import Batches
 from draindown.spark.contract import analysis
 from draindown.spark.derived.batches import Deriving
 from draindown.spark.tuning import TUNING, Tuning
-from draindown.spec.derived import DerivedFlow
 
 
 def batches_of(

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
+from draindown.config.targets import RETAIN_FLOOR
 from draindown.gate import published
 from draindown.lake.intervals import interval_seconds
 from draindown.lake.table_log import TableLog
@@ -29,7 +30,6 @@ from draindown.spark.runs.open_and_closed import OpenAndClosed
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.session import configured
 from draindown.spark.sql import quoted
-from draindown.spec.targets import RETAIN_FLOOR
 
 Check = Callable[[], None]
 """Raises TransientError `lease-lost` unless the lease is certainly held. Called right before each

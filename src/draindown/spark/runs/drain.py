@@ -17,6 +17,7 @@ from draindown.base import formatting
 from draindown.base.clock import now
 from draindown.base.errors import TransientError
 from draindown.base.progress import StepHook, ignore_step
+from draindown.config.landing import FlowSpec
 from draindown.flow import drain_part, generations, resume, schema_drift, sink_columns
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.home import FlowHome
@@ -41,7 +42,6 @@ from draindown.spark.runs.opening import open_flow
 from draindown.spark.runs.termination import await_end
 from draindown.spark.sql import literal, quoted
 from draindown.spark.tuning import TUNING, Tuning
-from draindown.spec.landing import FlowSpec
 
 Progress = Callable[[str], None]
 """Called with a line of text for people after each long operation."""

@@ -12,6 +12,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.config.sinks import FlowSink
 from draindown.runs.request import Request
 from draindown.sinks.port import FATE
 from draindown.spark.frames import persisted
@@ -19,7 +20,6 @@ from draindown.spark.sql import try_eval
 from draindown.spark.targets.outlets import keyed_by_origin, refused_rows
 from draindown.spark.targets.table_files import TableFiles
 from draindown.spark.targets.version_changes import HashedRows, changed, deleted
-from draindown.spec.sinks import FlowSink
 
 
 class Portions(Protocol):

@@ -13,9 +13,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.config.names import END_AT, START_AT
 from draindown.planning.open_rows import HistoryFile, end_path, open_share, worth_rewriting
 from draindown.spark.sql import quoted
-from draindown.spec.names import END_AT, START_AT
 
 
 class OpenAndClosed:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from draindown.base.progress import StepHook, ignore_step
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
 from draindown.lake.home import FlowHome
 from draindown.lease.lease import Lease
 from draindown.recovery import opening
@@ -17,8 +19,6 @@ from draindown.recovery.opening import Needs, OpenFlow
 from draindown.runs.request import Request
 from draindown.spark import cluster
 from draindown.spark.targets import swap
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
 
 
 @dataclass(frozen=True)

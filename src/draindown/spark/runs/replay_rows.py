@@ -25,6 +25,8 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
+from draindown.config.history import History
+from draindown.config.partial import SEQUENCES
 from draindown.flow import discards, drain_part, generations, quarantine, schema_drift
 from draindown.flow.release_intent import Pending, note, release_applied
 from draindown.lake.table_log import TableLog
@@ -49,8 +51,6 @@ from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import Writer
 from draindown.spark.targets.outlets import outlets_of
-from draindown.spec.history import History
-from draindown.spec.partial import SEQUENCES
 
 MOST = 100_000
 """Maximum rows of one batch, because they pass through the driver's memory."""

@@ -17,16 +17,16 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
+from draindown.config.loader import find, load
+from draindown.config.models import PipelineSpec
+from draindown.config.project import rooted
+from draindown.config.scaffold import init
 from draindown.launch import jvm
 from draindown.launch import settings as spark_settings
 from draindown.runs.request import Request
 from draindown.spark.checks.check import check
 from draindown.spark.runs.compaction import compact
 from draindown.spark.runs.drain import drain
-from draindown.spec.loader import find, load
-from draindown.spec.models import PipelineSpec
-from draindown.spec.project import rooted
-from draindown.spec.scaffold import init
 
 _MASTER = "local[2]"
 _NAME = "exercise"

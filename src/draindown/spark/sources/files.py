@@ -12,6 +12,7 @@ from itertools import groupby
 
 from pyspark.sql import DataFrame, SparkSession
 
+from draindown.config.landing import FlowSpec
 from draindown.sources.slices import Unit
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sources.place import Block, Offset
@@ -26,7 +27,6 @@ from draindown.spark.sources.readers import (
     read_multiline,
     read_text,
 )
-from draindown.spec.landing import FlowSpec
 
 
 class FilesReader:

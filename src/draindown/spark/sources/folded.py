@@ -8,7 +8,7 @@ import gzip
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from draindown.spec.dialect import Dialect
+from draindown.config.dialect import Dialect
 
 _ENDS = "\r\n"
 _RFC = Dialect()

@@ -11,12 +11,12 @@ from types import MappingProxyType
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import DraindownError
+from draindown.config.landing import FlowSpec
 from draindown.sources.port import Source
 from draindown.sources.slices import Slice, Unit
 from draindown.spark.sources import raw
 from draindown.spark.sources.place import Block, BlockOrigin, micros
 from draindown.spark.sources.port import Read, SliceReader
-from draindown.spec.landing import FlowSpec
 
 
 @dataclass(frozen=True)

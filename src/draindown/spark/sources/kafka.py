@@ -15,6 +15,8 @@ from types import MappingProxyType
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.config.kafka import KafkaSource
+from draindown.config.landing import FlowSpec
 from draindown.sources.kafka.offsets import by_partition
 from draindown.sources.kafka.options import of_java
 from draindown.sources.kafka.positions import span_of
@@ -23,8 +25,6 @@ from draindown.sources.slices import Unit
 from draindown.spark.causes import causes
 from draindown.spark.sources.place import ARRIVED, ENVELOPE, ENVELOPE_FIELDS, Block, Offset, micros
 from draindown.spark.sources.port import Read
-from draindown.spec.kafka import KafkaSource
-from draindown.spec.landing import FlowSpec
 
 _OPTIONS = {
     "failOnDataLoss": "true",

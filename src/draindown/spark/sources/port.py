@@ -14,10 +14,10 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from draindown.base.errors import DraindownError
+from draindown.config.landing import FlowSpec
 from draindown.sources.port import Failure
 from draindown.sources.slices import Unit
 from draindown.spark.sources.place import Block, BlockOrigin, Offset
-from draindown.spec.landing import FlowSpec
 
 
 @dataclass(frozen=True)

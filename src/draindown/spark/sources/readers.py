@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
+from draindown.config.dialect import Dialect
 from draindown.sources.files import json_documents
 from draindown.sources.files.columnar import COLUMNAR
 from draindown.sources.files.container import LIMITS
@@ -32,7 +33,6 @@ from draindown.spark.sources.nanoseconds import cut, cut_names, in_micros, is_na
 from draindown.spark.sources.place import CUT
 from draindown.spark.sources.spool import new_file
 from draindown.spark.sql import bytes_of, hadoop_path, literal, quoted
-from draindown.spec.dialect import Dialect
 
 _NESTED = "spark.sql.parquet.enableNestedColumnVectorizedReader"
 SETTINGS = {"spark.sql.legacy.parquet.nanosAsLong": "true", _NESTED: "true"}

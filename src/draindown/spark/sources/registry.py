@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import replace
 
+from draindown.config.kafka import KafkaSource
+from draindown.config.landing import FlowSpec
+from draindown.config.sources import FilesSource
 from draindown.sources.port import Source, located
 from draindown.sources.slices import Slice
 from draindown.spark.sources.files import FilesReader
 from draindown.spark.sources.input import SliceInput
 from draindown.spark.sources.kafka import KafkaReader
 from draindown.spark.sources.port import SliceReader
-from draindown.spec.kafka import KafkaSource
-from draindown.spec.landing import FlowSpec
-from draindown.spec.sources import FilesSource
 
 READERS: MutableMapping[str, SliceReader] = {
     FilesSource.kind: FilesReader(),

@@ -19,11 +19,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
 from draindown.flow import altered
 from draindown.lake import delta, formats
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import WriterId, app_id
+from draindown.lake.transactions import WriterId
 from draindown.ledger.rows import BatchKind
 from draindown.spark.session import configured
 from draindown.spark.sql import ddl, quoted
@@ -32,8 +34,6 @@ from draindown.spark.targets.mismatch import refuse_mismatch
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.table_schema import bounded, nullable
 from draindown.spark.tuning import Size
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
 
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
@@ -66,7 +66,7 @@ class TableWriter:
         """Return the transaction id (`txnAppId`) for writes of `purpose`: `rows`, `tombstones` or
         `quarantine`.
         """
-        return app_id(self.layout, self.generation, purpose, self.kind)
+        return self.layout.app_id(self.generation, purpose, self.kind)
 
     @cached_property
     def target(self) -> TableLog:

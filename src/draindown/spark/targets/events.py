@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from pyspark.sql.window import WindowSpec
 
+from draindown.config.names import END_AT, START_AT
 from draindown.spark.sql import quoted
 from draindown.spark.targets import folding
 from draindown.spark.targets.folding import AT, BEGINS, ENDS, GONE
 from draindown.spark.targets.resolution import FATE, LOSERS, comparable
-from draindown.spec.names import END_AT, START_AT
 
 WHY = "_why"
 """Column of a row that differs: opened, split, closed, reopened, changed, joined or removed."""

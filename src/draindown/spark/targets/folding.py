@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
+from draindown.config.names import END_AT, START_AT
 from draindown.spark.sql import quoted
-from draindown.spec.names import END_AT, START_AT
 
 AT, GONE = "_at", "_gone"
 """Columns of an event: its sequence as one value, and whether it deletes its key."""

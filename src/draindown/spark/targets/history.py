@@ -18,6 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
 from draindown.base.errors import TerminalError
+from draindown.config.history import History
+from draindown.config.names import END_AT, START_AT, is_own
 from draindown.ledger.rows import BatchRow
 from draindown.ledger.target_log import verify_written
 from draindown.sinks.port import FATE as SENT
@@ -40,8 +42,6 @@ from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.resolution import FATE
 from draindown.spark.targets.strategy import Accepted
 from draindown.spark.tuning import TUNING
-from draindown.spec.history import History
-from draindown.spec.names import END_AT, START_AT, is_own
 
 
 @dataclass(frozen=True)

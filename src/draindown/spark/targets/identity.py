@@ -12,12 +12,12 @@ import json
 
 from pyspark.sql import SparkSession
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
+from draindown.config.target_kinds import APPEND, UPSERT
 from draindown.lake import delta
 from draindown.lake.table_log import TableLog
 from draindown.spark.sql import literal, quoted
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
-from draindown.spec.target_kinds import APPEND, UPSERT
 
 PROPERTY = delta.ROWS_BY
 

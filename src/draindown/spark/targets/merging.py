@@ -19,10 +19,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from draindown.config.partial import SEQUENCES
 from draindown.spark.sql import ARRIVED_AT, quoted
 from draindown.spark.targets import resolution
 from draindown.spark.targets.resolution import FATE, comparable
-from draindown.spec.partial import SEQUENCES
 
 COUNTS = ("_applied", "_superseded", "_duplicate")
 """Columns with the number of records of a key by what became of them."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pyspark.sql.types import StructType
 
 from draindown.base.errors import TerminalError
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
 from draindown.lake.home import FlowHome
 from draindown.lake.table_log import TableLog
 from draindown.spark.targets import identity
 from draindown.spark.targets.table_schema import differences, other_form
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
 
 
 def refuse_mismatch(

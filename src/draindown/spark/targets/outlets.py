@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError, first_line
+from draindown.config.sinks import ORIGIN_KEY, QUARANTINED, FlowSink
 from draindown.flow import sink_identity, sink_state
 from draindown.flow.sink_columns import columns_of, holds_of, note_restored, place_of
 from draindown.flow.sink_delivery import deliver
@@ -37,7 +38,6 @@ from draindown.spark.targets.batch import BaseBatch, NoOutlets, Outlets
 from draindown.spark.targets.delta_target import TableWriter
 from draindown.spark.targets.shares import Judged, Share, Wanted
 from draindown.spark.targets.strategy import Change
-from draindown.spec.sinks import ORIGIN_KEY, QUARANTINED, FlowSink
 
 UNSENDABLE = "unsendable"
 

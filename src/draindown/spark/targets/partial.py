@@ -18,6 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from draindown.base.errors import TerminalError
+from draindown.config.names import is_own
+from draindown.config.partial import IGNORE, SEQUENCES
 from draindown.ledger.rows import BatchRow
 from draindown.ledger.target_log import verify_written
 from draindown.sinks.port import FATE as SENT
@@ -33,8 +35,6 @@ from draindown.spark.targets.neighbourhood import candidates, joining, neighbour
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.resolution import ACTS, FATE
 from draindown.spark.targets.strategy import Accepted, Withdrawal
-from draindown.spec.names import is_own
-from draindown.spec.partial import IGNORE, SEQUENCES
 
 
 class Merging:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from draindown.config.landing import FlowSpec
 from draindown.spark.targets.append import Append
 from draindown.spark.targets.history import Historical
 from draindown.spark.targets.partial import Merging
 from draindown.spark.targets.strategy import TargetStrategy
 from draindown.spark.targets.upsert import Upsert
-from draindown.spec.landing import FlowSpec
 
 _STRATEGIES: Mapping[str, TargetStrategy] = {
     "append": Append(),

@@ -17,12 +17,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, MapType, StructType
 
+from draindown.config.sinks import FlowSink
 from draindown.flow.sink_state import Skip
 from draindown.sinks.port import FATE, SinkColumn, of_portion
 from draindown.spark.contract import json_rows
 from draindown.spark.frames import persisted
 from draindown.spark.sql import quoted, try_eval
-from draindown.spec.sinks import FlowSink
 
 PORTION = 50_000
 """Rows that are on the driver at once, give or take."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
 from draindown.lake import delta
 from draindown.lake.table_log import TableLog
 from draindown.spark.session import configured
@@ -13,8 +15,6 @@ from draindown.spark.sql import quoted
 from draindown.spark.targets import delta_target, identity, partitioning, restricted
 from draindown.spark.targets.delta_target import TableWriter
 from draindown.spark.targets.table_schema import bounded
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
 
 
 def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:

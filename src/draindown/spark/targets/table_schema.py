@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from pyspark.sql.types import StructField, StructType
 
+from draindown.config.derived import DerivedFlow
+from draindown.config.landing import FlowSpec
+from draindown.config.names import START_AT
+from draindown.config.partial import IGNORE, SEQUENCES
 from draindown.spark.sql import CHANGED_AT, ORIGIN, ddl
-from draindown.spec.derived import DerivedFlow
-from draindown.spec.landing import FlowSpec
-from draindown.spec.names import START_AT
-from draindown.spec.partial import IGNORE, SEQUENCES
 
 
 def differences(held: StructType, schema: StructType) -> Iterator[str]:

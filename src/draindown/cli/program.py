@@ -1,0 +1,148 @@
+"""The command line. Results go to stdout, everything else to stderr; exit codes are those of
+`base.exits`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from draindown import __version__
+from draindown.base import panics
+from draindown.base.errors import DraindownError
+from draindown.base.exits import Exit, exit_for
+from draindown.cli import (
+    authoring,
+    drilling,
+    explaining,
+    history,
+    inspect,
+    lateness,
+    moved_files,
+    proving,
+    recovery,
+    running,
+    why,
+)
+from draindown.cli.context import Setting, nearest_root
+from draindown.cli.failures import named
+from draindown.cli.gate import gate
+from draindown.cli.lag import lag
+from draindown.cli.late import late
+from draindown.cli.output import Output, by_path, global_options
+from draindown.cli.plan import plan
+from draindown.cli.quarantine import quarantine
+from draindown.cli.sinks import sink
+
+_EPILOG = """
+Examples:
+
+  draindown init && draindown run orders          a first pipeline, and its first run
+
+  draindown plan flights                          what waits, and what a run would do
+
+  draindown audit flights                         recount everything from raw input
+
+PIPELINE is a name from dags/pipelines/ or the path of a YAML file.
+
+Exit codes: 0 done, 1 findings, 2 usage, 65 gate failed, 70 crash, 75 try again, 78 needs a person.
+"""
+app = typer.Typer(
+    name="draindown",
+    help="Incremental ETL for Airflow and Spark: drain a backlog into Delta tables, prove it, keep it fast.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"draindown {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    ctx: typer.Context,
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            help="Project root. Default: the nearest directory that has dags/pipelines.",
+            file_okay=False,
+        ),
+    ] = None,
+    _wanted: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    if root is not None:
+        if not root.is_dir() and ctx.invoked_subcommand != "init":
+            raise typer.BadParameter(f"there is no directory {root}", param_hint="--root")
+        global_options.set(f"--root {shlex.quote(str(root))}")
+    ctx.obj = Setting((root or nearest_root(Path.cwd())).resolve(), os.environ)
+
+
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    *(authoring.init, authoring.validate, authoring.schema),
+    *(
+        plan,
+        explaining.explain,
+        running.run,
+        inspect.report,
+        inspect.audit,
+        proving.prove,
+        history.as_of,
+        why.why,
+        lateness.lateness,
+        lag,
+        running.compact,
+    ),
+    *(inspect.doctor, recovery.reset, recovery.replay, recovery.rebuild, recovery.accept_loss),
+    *(moved_files.accept_files, recovery.forget_reader, drilling.drill),
+)
+for command in _COMMANDS:
+    app.command()(command)
+app.add_typer(gate, name="gate")
+app.add_typer(quarantine, name="quarantine")
+app.add_typer(late, name="late")
+app.add_typer(sink, name="sink")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code. A foreseen error shows no traceback."""
+    panics.without_backtrace()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    global_options.set("")
+    by_path.set({})
+    for stream in (sys.stdout, sys.stderr):
+        # a terminal that can't encode a character must not fail the command
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        with panics.as_error():
+            app(args=arguments, prog_name="draindown", standalone_mode=True)
+    except SystemExit as ended:
+        return (
+            ended.code if isinstance(ended.code, int) else Exit.USAGE if ended.code else Exit.DONE
+        )
+    except DraindownError as error:
+        Output("--json" in arguments).error(error)
+        return exit_for(error)
+    except Exception as error:  # noqa: BLE001 - the edge of the process
+        told = named(error, f"draindown {shlex.join(arguments)}")
+        Output("--json" in arguments).error(told)
+        return exit_for(told)
+    return Exit.DONE

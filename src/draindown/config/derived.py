@@ -1,0 +1,319 @@
+"""Derived flows: a table that equals a query over tables that other flows write.
+
+How the table is kept is one part of the flow, its derivation. Each kind of derivation has a model
+here, and its query in `spark/derived/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from draindown.config import sinks
+from draindown.config.base import Model, Problem, refuse, repeated
+from draindown.config.column_types import Column, plain
+from draindown.config.derived_target import DerivedTarget
+from draindown.config.history import HISTORY, History
+from draindown.config.join import Join
+from draindown.config.lookup import Lookup
+from draindown.config.names import ColumnName, Identifier, unlike
+from draindown.config.pairing import Pairing
+from draindown.config.per import Per
+from draindown.config.processor import Processor
+from draindown.config.ranking import Deduplicate, Top
+from draindown.config.session import Session
+from draindown.config.sinks import FlowSink
+from draindown.config.table_source import TableSource
+from draindown.config.targets import Deadline, Maintenance, MaxBatches, Suite
+from draindown.config.units import Duration
+from draindown.config.window import Window
+
+FLOATS = ("float", "double")
+TOLERANCE = 1e-9
+"""Computed doubles within this relative distance are equal: the sum of a group depends on the order
+of its rows.
+"""
+
+
+Derivation = Window | Session | Per | Deduplicate | Top | Join | Lookup | Processor | History
+KINDS: Mapping[str, type[Derivation]] = {
+    "window": Window,
+    "session": Session,
+    "per": Per,
+    "deduplicate": Deduplicate,
+    "top": Top,
+    "join": Join,
+    "lookup": Lookup,
+    "processor": Processor,
+    "history": History,
+}
+"""The kinds of derivation by name. A new kind is one more entry, and one field below with its part
+of a flow.
+
+The part of `history` is the flow's target, which says what is kept of each key.
+"""
+
+
+class DerivedFlow(Model):
+    """A flow that keeps its table equal to a query over tables of other flows."""
+
+    source: TableSource = Field(description="The tables that the query reads.")
+    window: Window | None = Field(
+        default=None, description="Aggregates per window of time and group."
+    )
+    session: Session | None = Field(
+        default=None, description="Aggregates per run of rows without a long gap."
+    )
+    per: Per | None = Field(default=None, description="A query that works within the given keys.")
+    deduplicate: Deduplicate | None = Field(
+        default=None, description="The first or last row per key."
+    )
+    top: Top | None = Field(default=None, description="The first rows of each group in an order.")
+    join: Join | None = Field(
+        default=None, description="Pairs of rows of two tables, within a bound of time or without."
+    )
+    lookup: Lookup | None = Field(
+        default=None, description="Columns of another table's row beside each row."
+    )
+    processor: Processor | None = Field(
+        default=None, description="The fold of a class over the rows of each key in their order."
+    )
+    accept: Annotated[Duration, Field(ge=1)] | None = Field(
+        default=None,
+        description="Rows that arrive later than this after their time are left out of a window, session, join or "
+        "processor; absent: none is late.",
+        examples=["2 days"],
+    )
+    columns: dict[ColumnName, Annotated[Column, AfterValidator(plain)]] = Field(
+        default_factory=dict,
+        description="Types of result columns. Absent: as Spark infers them. Another type ends the drain red.",
+    )
+    target: DerivedTarget = Field(
+        default_factory=DerivedTarget,
+        description="The table to write; absent: it has the flow's name.",
+    )
+    expectations: Suite = None
+    also_to: dict[Identifier, FlowSink] = Field(
+        default_factory=dict, description="Sinks by name: where each batch goes beside the table."
+    )
+    maintenance: Maintenance = Field(
+        default_factory=Maintenance, description="Compaction and retention."
+    )
+    deadline: Deadline = None
+    max_batches: MaxBatches = None
+
+    def table_name(self, flow_name: str) -> str:
+        """Return the name of the target table."""
+        return self.target.table or flow_name
+
+    @property
+    def history(self) -> History | None:
+        """The history of each key, which the target asks for; None if another part says how the
+        table follows.
+        """
+        return self.target.history
+
+    @property
+    def kind(self) -> str:
+        """The kind of derivation: its key in `KINDS`."""
+        return next(name for name in KINDS if getattr(self, name) is not None)
+
+    @property
+    def part(self) -> tuple[str, ...]:
+        """The path of the part of the flow that says how the table follows from its source."""
+        return ("target",) if self.kind == "history" else (self.kind,)
+
+    @property
+    def derivation(self) -> Derivation:
+        """How the table follows from its source."""
+        found: Derivation = getattr(self, self.kind)
+        return found
+
+    @property
+    def transform(self) -> None:
+        """A derived flow has no transform: its query shapes the rows."""
+
+    @property
+    def zone(self) -> str:
+        """The time zone in which the flow's expressions are evaluated."""
+        return "UTC"
+
+    @property
+    def grows(self) -> bool:
+        """Whether input adds columns to the table: False, they are those of the query."""
+        return False
+
+    @property
+    def known_columns(self) -> dict[str, str] | None:
+        """The table's columns and their types: None, since Spark infers them."""
+        return None
+
+    @property
+    def stored_columns(self) -> list[str] | None:
+        """The columns of the table; None if only the query shows them."""
+        match self.derivation:
+            case Window() | Session() as found:
+                return list(found.columns)
+            case Processor() as found:
+                return [*found.keys, *found.columns]
+            case _:
+                return None
+
+    @property
+    def measures(self) -> Mapping[str, str]:
+        """The aggregates over the rows of a window or session, by name; none of other kinds."""
+        found = self.derivation
+        return found.measures if isinstance(found, Window | Session) else {}
+
+    @property
+    def interval(self) -> tuple[str, str] | None:
+        """The columns of the table with the start and the end of a row's time; None of kinds
+        without.
+        """
+        found = self.derivation
+        return found.interval if isinstance(found, Window | Session) else None
+
+    @property
+    def times(self) -> Sequence[str]:
+        """The columns of the table with times that the derivation computes."""
+        found = self.derivation
+        return [Join.BUCKET] if isinstance(found, Join) and found.times else self.interval or ()
+
+    @property
+    def upstream(self) -> tuple[str, ...]:
+        """The tables of the flow's own pipeline that it reads."""
+        return tuple(one.table for one in self.source.read if not one.pipeline)
+
+    @property
+    def expressions(self) -> dict[tuple[str, ...], str]:
+        """The SQL of the flow by its place in it."""
+        return {(*self.part, *place): text for place, text in self.derivation.expressions.items()}
+
+    @model_validator(mode="after")
+    def _combination(self) -> DerivedFlow:
+        given = [name for name in KINDS if getattr(self, name) is not None]
+        if len(given) != 1:
+            choices = f"{', '.join(name for name in KINDS if name in type(self).model_fields)} or `{HISTORY}`"
+            what = (
+                f"has {' and '.join(given)}: keep one"
+                if given
+                else f"needs one of {choices}: how its table follows"
+            )
+            refuse([(("source",), what)])
+        refuse([*self._target_problems(), *self._source_problems()])
+        self.settle()
+        rest = [] if isinstance(self.derivation, Pairing) else self.settled_problems()
+        refuse([*self._accept_problems(), *self._column_problems(), *rest])
+        return self
+
+    def settle(self) -> None:
+        """Take the keys of the result, and what follows from them, from the derivation and its
+        source tables.
+
+        To be called again once the keys of the source tables are known, of which those of two
+        tables' rows consist.
+        """
+        part = self.derivation
+        if isinstance(part, Pairing):
+            part.bind(self.source.read)
+        self.target._row_keys = list(part.keys)
+        self.target._statistics = [*part.keys, *([History.END] if self.history else [])]
+        unsaid = {
+            key for key in ("week_starts",) if getattr(part, key, None) is None
+        }  # added later
+        said = part.model_dump_json(exclude=unsaid) + json.dumps(
+            {name: str(kind) for name, kind in self.columns.items()}
+        )
+        said += (
+            part.told + self.source.told + ("" if self.accept is None else f" accept {self.accept}")
+        )
+        said += f" keys {part.keys}" if isinstance(part, Pairing) else ""
+        self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
+        self.source._lacking = part.lacking
+        by_table = [part.sought(one) for one in self.source.read]
+        self.source._sought = {
+            key: [own[at] for own in by_table] for at, key in enumerate(part.scope_keys)
+        }
+
+    def settled_problems(self) -> list[Problem]:
+        """Return what the keys of the result forbid, once `settle` took them from source tables
+        that are known.
+        """
+        part = self.derivation
+        own = part.key_problems() if isinstance(part, Pairing) else ()
+        sent = sinks.problems(
+            self.also_to, self.target.row_keys, self.stored_columns, refuses=False
+        )
+        return [
+            *(((self.kind, *place), text) for place, text in own),
+            *self._partition_problems(),
+            *sent,
+        ]
+
+    def _source_problems(self) -> Iterable[Problem]:
+        tables, part = self.source.read, self.derivation
+        if isinstance(part, Pairing):
+            yield from part.source_problems(tables)
+        elif self.per is None and (len(tables) > 1 or tables[0].keys):
+            joins = "`join`, `lookup` and `per` read several"
+            yield ("source", "tables"), f"{self.kind} reads one table, under its own names: {joins}"
+            return
+        keys = part.on if isinstance(part, Pairing) else part.scope_keys
+        for at, one in enumerate(self.source.tables):
+            place = ("source", "tables", str(at), "keys")
+            unknown = [key for key in one.keys if key not in keys]
+            yield from (((*place, key), f"is no key{unlike(key, keys)}") for key in unknown)
+            doubled = repeated([one.column(key) for key in keys])
+            yield from ((place, f"column {name!r} would be two keys") for name in doubled)
+
+    def _accept_problems(self) -> Iterable[Problem]:
+        part = self.derivation
+        if self.accept is not None and not any(
+            part.timed_by(one.table) for one in self.source.read
+        ):
+            timed = "`accept` is about the time of rows in a window, a session, a processor or a join with `times`"
+            yield ("accept",), f"{self.kind} {part.UNTIMED}: {timed}"
+
+    def _target_problems(self) -> Iterable[Problem]:
+        if self.history is None:
+            given = [
+                n
+                for n in ("keys", "sequence_by", "track_history", "apply_as_deletes")
+                if getattr(self.target, n)
+            ]
+            why = (
+                f"is of a history, `{HISTORY}`: what names the rows here follows from `{self.kind}`"
+            )
+            yield from ((("target", name), why) for name in given)
+
+    def _column_problems(self) -> Iterable[Problem]:
+        for name, kind in self.columns.items():
+            if not kind.nullable:
+                yield (
+                    ("columns", name),
+                    "is `not null`, which no row of a result is refused for; use an expectation",
+                )
+        for name in self.derivation.scope_keys:
+            column = self.columns.get(name)
+            if column is not None and (
+                column.type in FLOATS or column.is_nested or column.type == "json"
+            ):
+                yield (
+                    ("columns", name),
+                    f"is {column.type}: a key needs a plain type that compares exactly",
+                )
+
+    def _partition_problems(self) -> Iterable[Problem]:
+        for twice in repeated(self.target.partition_by):
+            yield ("target", "partition_by"), f"names {twice!r} twice"
+        for at, name in enumerate(self.target.partition_by):
+            if name not in self.derivation.scope_keys:
+                keys = ", ".join(self.derivation.scope_keys)
+                yield (
+                    ("target", "partition_by", str(at)),
+                    f"{name!r} is no key, so it could change: keys are {keys}",
+                )

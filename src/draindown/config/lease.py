@@ -1,0 +1,36 @@
+"""The `lease` of a pipeline."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from draindown.config.base import Model, refuse
+from draindown.config.units import Duration
+
+LONGEST = 86_400
+"""The longest time for which the holder of a shared lease may ask others to wait, in seconds."""
+
+
+class LeaseSpec(Model):
+    """How drivers exclude each other."""
+
+    form: Literal["local", "shared"] = Field(
+        default="local",
+        description="local: one host writes the lake; shared: several hosts mount it (NFS, EFS, CephFS, Lustre).",
+        examples=["shared"],
+    )
+    expires: Annotated[Duration, Field(ge=5, le=LONGEST)] = Field(
+        default=60,
+        description="shared: a holder that shows no sign of life for this long is followed by the next driver.",
+        examples=["60 seconds"],
+    )
+
+    @model_validator(mode="after")
+    def _combination(self) -> LeaseSpec:
+        if self.form == "local" and self.expires != type(self).model_fields["expires"].default:
+            refuse(
+                [(("expires",), "counts for form shared only: a local lease ends with its process")]
+            )
+        return self

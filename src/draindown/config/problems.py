@@ -1,0 +1,183 @@
+"""Pydantic's errors as problems of a pipeline file, with their position and in the words of the
+documentation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from types import UnionType
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from draindown.config.derived import KINDS, DerivedFlow
+from draindown.config.landing import FlowSpec
+from draindown.config.models import DERIVED_FORM, LANDING_FORM, PipelineSpec
+from draindown.config.names import LISTED_FORM, RENAMED_FORM, near
+from draindown.config.source import SourceSpec
+from draindown.config.sources import SOURCES, kind_of
+from draindown.config.yaml_document import Document, Problem
+
+_KEY = "[key]"  # pydantic's mark for "the key, not its value"
+_FORMS = {LANDING_FORM: FlowSpec, DERIVED_FORM: DerivedFlow}
+_TAGS = {_KEY, *_FORMS, LISTED_FORM, RENAMED_FORM}
+"""What pydantic has in paths, and the file has not."""
+_LATER = frozenset(("changes", "watermark")) | {
+    "cluster_by",
+    "engine",
+    "processor",
+    "state",
+}
+
+
+_WAYS_OUT = {
+    "ignore_null_updates": "it is of flows that read files or topics. Append all events, and take the newest value of "
+    "each in a `per` query: (max(struct(updated_at, status)) filter (where status is not null)).status",
+    **dict.fromkeys(
+        ("snapshot", "snapshots", "from_snapshot", "auto_cdc_from_snapshot"),
+        "whole snapshots are not compared: of a key that one lacks nobody knows whether it is deleted or late. Append "
+        "each with its time and its deletes as rows, and keep the history of that table: "
+        "target: {keys: ..., sequence_by: ..., stored_as_scd_type: 2, apply_as_deletes: ...}",
+    ),
+    "as_of": "what a history says of a time is looked up: `lookup: {table: HISTORY, on: [...], as_of: <time column>}` "
+    "gives each row the columns of the one row that was valid then",
+}
+"""What Spark has, or a part of another kind, and this one has not, each with what does it."""
+
+
+def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
+    """Yield one problem for each error. A value that already has a problem of its own yields no
+    further one.
+    """
+    known = {p.path for p in document.problems if p.path and p.mark == document.values.get(p.path)}
+    for details in _details(error):
+        for problem in _problems(details, document):
+            if not any(problem.path[: len(path)] == path for path in known):
+                yield problem
+
+
+def _details(error: ValidationError) -> Iterator[ErrorDetails]:
+    """Yield the errors, those of a source as if the pipeline's model had found them."""
+    for details in error.errors(include_url=False):
+        if details["type"] == "source":
+            inner = _details(details["ctx"]["error"])
+            for one in inner:
+                one["loc"] = (*details["loc"], *one["loc"])
+                yield one
+        else:
+            yield details
+
+
+def _problems(details: ErrorDetails, document: Document) -> Iterator[Problem]:
+    path = tuple(str(part) for part in details["loc"] if part not in _TAGS)
+    kind = details["type"]
+    if kind == "combination":
+        for inner, message in details["ctx"]["problems"]:
+            whole = (*path, *inner)
+            yield Problem(document.key_mark(whole), whole, message)
+    elif kind == "extra_forbidden":
+        yield Problem(document.key_mark(path), path, _unknown_key(details["loc"], document.value))
+    elif kind == "missing" or _KEY in details["loc"]:
+        yield Problem(document.key_mark(path), path, _message(details))
+    else:
+        yield Problem(document.value_mark(path), path, _message(details))
+
+
+def _unknown_key(location: tuple[int | str, ...], value: object) -> str:
+    *path, key = (str(part) for part in location)
+    allowed = _keys_at(path, value)
+    if key in _WAYS_OUT:
+        return f"not supported: {_WAYS_OUT[key]}"
+    hint = near(key, allowed)
+    if key in KINDS and path[-1] == LANDING_FORM:
+        return "derives a table from another one: it needs `source: {table: NAME}` in the place of files"
+    if not hint and key in _LATER:
+        return f"not supported yet; allowed: {', '.join(allowed)}"
+    return f"unknown key; allowed: {', '.join(allowed)}{hint}"
+
+
+def _keys_at(path: Iterable[str], value: Any) -> list[str]:
+    """Return the keys that the model at a path accepts. The path has the form of each flow.
+
+    `value`: the document, which says of which kind a source is.
+    """
+    kind: object = PipelineSpec
+    for part in path:
+        if part in _FORMS:
+            kind = _FORMS[part]
+            continue
+        value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = _given(kind.model_fields[part].annotation)
+        else:  # a value of a dict
+            kind = get_args(kind)[-1]
+        if kind is SourceSpec:
+            kind = SOURCES.get(kind_of(value) or "", kind)
+    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+
+
+def _given(kind: object) -> object:
+    """Return the type of a field that may be left out, without None."""
+    given = [one for one in get_args(kind) if one is not type(None)]
+    return given[0] if isinstance(kind, UnionType) and len(given) == 1 else kind
+
+
+def _message(details: ErrorDetails) -> str:
+    value = details["input"]
+    kind = details["type"]
+    message = details["msg"][:1].lower() + details["msg"][1:]
+    if kind == "missing":
+        message = "is required"
+    elif kind == "value_error":
+        message = str(details["ctx"]["error"])
+    elif value is None:
+        message = f"is empty; write {_WANTED.get(kind, 'a value')}, or leave the key out"
+    elif kind == "string_type" and not isinstance(value, list | dict):
+        message = f"must be text, not {_spelled(value)}: put it in quotes"
+    elif kind in _WANTED:
+        message = f"must be {_WANTED[kind]}, not {_spelled(value)}"
+    elif kind in _TEXTS:
+        message = _TEXTS[kind](details["ctx"], value)
+    return message
+
+
+def _spelled(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case list():
+            return "a list"
+        case dict():
+            return "a mapping"
+        case _:
+            shown = repr(value)
+            return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "list_type": "a list, such as [name]",
+    "dict_type": "keys and values",
+    "model_type": "keys and values",
+    "model_attributes_type": "keys and values",
+    "union_tag_not_found": "a list, such as [name], or keys and values",
+}
+
+
+def _no_choice(ctx: dict[str, Any], value: Any) -> str:
+    choices = re.findall(r"'([^']*)'", ctx["expected"])
+    return f"must be {ctx['expected']}, not {_spelled(value)}{near(str(value), choices)}"
+
+
+_TEXTS: dict[str, Callable[[dict[str, Any], Any], str]] = {
+    "literal_error": _no_choice,
+    "too_short": lambda ctx, _: f"is empty; it needs at least {ctx['min_length']}",
+    "string_too_short": lambda ctx, _: f"is empty; it needs at least {ctx['min_length']} character",
+    "string_too_long": lambda ctx, _: f"may have at most {ctx['max_length']} characters",
+    "greater_than_equal": lambda ctx, value: f"must be at least {ctx['ge']}, not {_spelled(value)}",
+    "less_than_equal": lambda ctx, value: f"must be at most {ctx['le']}, not {_spelled(value)}",
+}

@@ -1,0 +1,159 @@
+"""Which flows of a pipeline read which tables, and what can't be read as a file says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from draindown.config import query_names, result_columns
+from draindown.config.base import Problem
+from draindown.config.derived import DerivedFlow
+from draindown.config.flow_graph import FlowGraph
+from draindown.config.neighbours import Neighbours, Reader
+from draindown.config.pairing import Pairing, side_problems
+from draindown.config.table_source import SourceTable
+from draindown.config.target_kinds import TargetKind
+
+
+class Target(Protocol):
+    """What is asked of any target."""
+
+    @property
+    def kind(self) -> TargetKind:
+        """The kind of table."""
+
+    @property
+    def row_keys(self) -> Sequence[str]:
+        """The columns that name a row; none for a table that appends."""
+
+
+class Flow(Protocol):
+    """What is asked of any flow."""
+
+    @property
+    def target(self) -> Target:
+        """The table to write."""
+
+    @property
+    def known_columns(self) -> Mapping[str, str] | None:
+        """The table's columns and their types; None if only a run shows them."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether input adds columns to the table."""
+
+    def table_name(self, flow_name: str) -> str:
+        """Return the name of the target table."""
+
+
+Flows = Mapping[str, Flow]
+
+
+def derived(flows: Flows) -> dict[str, DerivedFlow]:
+    """Return the derived flows."""
+    return {name: flow for name, flow in flows.items() if isinstance(flow, DerivedFlow)}
+
+
+def graph(flows: Flows) -> FlowGraph:
+    """Return the flows by the tables between them."""
+    writers = {flow.table_name(name): name for name, flow in flows.items()}
+    reads = {
+        name: flow.upstream if isinstance(flow, DerivedFlow) else () for name, flow in flows.items()
+    }
+    return FlowGraph(writers, reads)
+
+
+def name_writers(flows: Flows, neighbours: Neighbours | None = None) -> None:
+    """Write into each source table the flow that writes it, and its keys: of this pipeline, or as
+    `neighbours` says.
+
+    The keys of a derived flow may be those of its source tables, so it is settled before flows that
+    read its table.
+    """
+    found, reading = graph(flows), derived(flows)
+    own = found.writers
+    for flow in (reading[name] for name in found.order if name in reading):
+        for one in flow.source.read:
+            if not one.pipeline:
+                one._written_by = own[one.table]
+                one._row_keys = tuple(flows[own[one.table]].target.row_keys)
+            elif neighbours is not None:
+                one._written_by = neighbours.writers.get(str(one), "")
+                one._row_keys = neighbours.keys.get(str(one), ())
+        flow.settle()
+
+
+def key_problems(flows: Flows) -> Iterator[Problem]:
+    """Yield what the keys of source tables forbid, where they are all known."""
+    for name, flow in derived(flows).items():
+        if isinstance(flow.derivation, Pairing) and all(one.written_by for one in flow.source.read):
+            yield from ((("flows", name, *place), text) for place, text in flow.settled_problems())
+
+
+def problems(flows: Flows) -> Iterator[Problem]:
+    """Yield tables that no flow writes, cycles, and columns that a source table lacks."""
+    found, reading = graph(flows), derived(flows)
+    for name, table, message in found.problems():
+        source = reading[name].source
+        at = next(
+            at for at, one in enumerate(source.read) if one.table == table and not one.pipeline
+        )
+        yield ("flows", name, "source", *source.place(at, "table")), message
+    for name, flow in reading.items():
+        wrong = list[Problem]()
+        for at, one in enumerate(flow.source.read):
+            writer = None if one.pipeline else found.writers.get(one.table)
+            wrong += column_problems(flow, at, flows[writer] if writer else None)
+        yield from ((("flows", name, *place), text) for place, text in wrong)
+        if isinstance(flow.derivation, Pairing) and not wrong:
+            every = [_columns(flows, found, one) for one in flow.source.read]
+            known = {
+                one.table: own
+                for one, own in zip(flow.source.read, every, strict=True)
+                if own is not None
+            }
+            if len(known) == len(every):
+                clashes = side_problems(flow.derivation, known)
+                yield from ((("flows", name, flow.kind, *place), text) for place, text in clashes)
+        if flow.per is not None and not wrong:
+            columns = {one.table: _columns(flows, found, one) for one in flow.source.read}
+            wrong_names = query_names.problems(flow.per.sql, flow.per.keys, columns)
+            yield from ((("flows", name, "per", "sql"), text) for text in wrong_names)
+
+
+def column_problems(flow: DerivedFlow, at: int, writer: Flow | None) -> Iterator[Problem]:
+    """Yield problems of a flow with source table number `at`, by their path in the flow. `writer`:
+    of that table.
+    """
+    if writer is None:
+        return result_columns.problems(flow, at, None, None)
+    types, kind = writer.known_columns, writer.target.kind
+    return result_columns.problems(flow, at, types, kind, grows=writer.grows)
+
+
+def _columns(flows: Flows, found: FlowGraph, table: SourceTable) -> Mapping[str, str] | None:
+    """Return the columns of a source table; None if the pipeline file alone does not show them."""
+    writer = None if table.pipeline else found.writers.get(table.table)
+    flow = flows[writer] if writer else None
+    if not isinstance(flow, DerivedFlow) or flow.history is None:
+        return flow.known_columns if flow else None
+    events = found.writers.get(flow.source.read[0].table)
+    types = flows[events].known_columns if events and not flow.source.read[0].pipeline else None
+    return (
+        None
+        if types is None or not {*flow.history.sequence_by} <= {*types}
+        else flow.history.stored(types)
+    )
+
+
+def readers(pipeline: str, flows: Flows) -> Iterator[tuple[str | None, Reader]]:
+    """Yield the pipeline of each table that a flow reads, None for the flow's own, and the
+    reader.
+    """
+    for name, flow in derived(flows).items():
+        for one in flow.source.read:
+            columns = tuple(column for column in flow.derivation.sought(one) if column is not None)
+            yield (
+                one.pipeline,
+                Reader(pipeline=pipeline, flow=name, table=one.table, columns=columns),
+            )

@@ -1,0 +1,61 @@
+"""What a flow tolerates in its input: fields that the contract does not expect, and the share of
+refused records.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from draindown.config.base import Model, refuse
+from draindown.config.units import Share
+
+
+class Drift(Model):
+    """The actions on fields that the contract does not name, and on fields that are missing."""
+
+    new: Literal["rescue", "add", "refuse"] = Field(
+        default="rescue",
+        description="A field the contract doesn't name. rescue: kept in `_rescued`; add: becomes a string column; "
+        "refuse: the batch ends red before anything is written.",
+        examples=["add"],
+    )
+    missing: Literal["accept", "refuse"] = Field(
+        default="accept",
+        description="A column that no record of a file has. accept: it is NULL, and `not null` judges each row; "
+        "refuse: the batch ends red before anything is written.",
+        examples=["refuse"],
+    )
+
+
+class QuarantineBounds(Model):
+    """The largest share of records that may be refused, over source batches not yet published, from
+    20 records on.
+
+    If all records are refused, the check fails whatever the bounds and however few they are.
+    """
+
+    warn: Share = Field(
+        default=0.01,
+        description="From this share of refused records on, a run says so.",
+        examples=["1%"],
+    )
+    fail: Share = Field(
+        default=0.5,
+        description="From this share on, the check fails as `refused_share`, until someone decides.",
+        examples=["50%"],
+    )
+
+    @model_validator(mode="after")
+    def _combination(self) -> QuarantineBounds:
+        if {"warn", "fail"} <= self.model_fields_set and self.warn > self.fail:
+            refuse(
+                [
+                    (
+                        ("warn",),
+                        "is more than fail: a share that fails would never have been warned of",
+                    )
+                ]
+            )
+        return self
