@@ -195,8 +195,7 @@ class SinkState:
 
 def names(layout: FlowHome) -> list[str]:
     """Return the names of all sinks that were ever sent to."""
-    home = Path(layout.sinks)
-    return sorted(path.stem for path in home.glob("*.json")) if home.is_dir() else []
+    return layout.names(layout.sinks)
 
 
 def stale(layout: FlowHome, sinks: Mapping[str, Holds]) -> Iterator[tuple[str, str]]:

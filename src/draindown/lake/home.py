@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from draindown.lake.documents import Document
+from draindown.lake.store import store_of
 from draindown.lake.transactions import WriterId
 
 if TYPE_CHECKING:
@@ -89,6 +90,12 @@ class FlowHome:
     def document(self, path: str) -> Document:
         """Return the document at a path."""
         return Document(path, self._opened)
+
+    def names(self, directory: str, ending: str = ".json") -> list[str]:
+        """Return the names of what a directory of documents holds, without their ending, sorted."""
+        keys = (entry.key for entry in store_of(directory).list(f"{directory}/"))
+        found = (key.removeprefix(f"{directory}/") for key in keys if key.endswith(ending))
+        return [name.removesuffix(ending) for name in found if "/" not in name]
 
     def beside(self, generation: int) -> FlowHome:
         """Return the layout of the staged tables of a rebuild of `generation`."""

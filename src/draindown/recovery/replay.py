@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from draindown.base.errors import TerminalError
@@ -167,10 +166,9 @@ def begun(layout: FlowHome) -> list[tuple[str, int | None]]:
 
 def _names(layout: FlowHome) -> list[str]:
     """Return the ids of all replays that were ever begun."""
-    home = Path(layout.replays)
     # a replay whose file was moved aside as damaged may still have a running driver
-    files = [*home.glob("*.json"), *home.glob("*.json.damaged")] if home.is_dir() else []
-    return sorted({path.name.partition(".")[0] for path in files if not path.name.startswith(".")})
+    damaged = layout.names(layout.replays, ".json.damaged")
+    return sorted({*layout.names(layout.replays), *damaged})
 
 
 def _generation_of(layout: FlowHome, identity: str) -> int | None:
@@ -183,9 +181,8 @@ def _generation_of(layout: FlowHome, identity: str) -> int | None:
 
 def unfinished(layout: FlowHome) -> list[Replay]:
     """Return the unfinished replays of the live generation, oldest first."""
-    home = Path(layout.replays)
-    files = home.glob("*.json") if home.is_dir() else ()
-    found = [_as_far(layout, pinned) for file in files if (pinned := _pinned(layout, file.stem))]
+    pinned = (_pinned(layout, name) for name in layout.names(layout.replays))
+    found = [_as_far(layout, replay) for replay in pinned if replay]
     live = generations.generation(layout)
     left = [replay for replay in found if replay.left and replay.generation == live]
     return sorted(
@@ -340,8 +337,7 @@ def _as_far(layout: FlowHome, replay: Replay) -> Replay:
 
 def _next_batch(layout: FlowHome, generation: int) -> int:
     """Return a batch number above those of every replay of the generation, finished or not."""
-    home = Path(layout.replays)
-    begun = [_pinned(layout, file.stem) for file in home.glob("*.json")] if home.is_dir() else []
+    begun = [_pinned(layout, name) for name in layout.names(layout.replays)]
     used = [
         part.batch
         for replay in begun

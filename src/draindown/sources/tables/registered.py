@@ -9,14 +9,12 @@ that these documents name. A reader that stood still for GONE is let go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from draindown.lake.commits import Commit
 from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
-from draindown.lake.store import store_of
 from draindown.sources.tables.upstream import changes_rows
 
 BEHIND = timedelta(days=30)
@@ -73,7 +71,10 @@ def readers(source: FlowHome) -> list[Reader]:
     """Return the registered readers of the table that a flow writes. Raises TerminalError
     `state-damaged`.
     """
-    found = [reader for document in _entries(source) if (reader := _read(document)) is not None]
+    documents = [
+        source.document(f"{source.readers}/{name}.json") for name in source.names(source.readers)
+    ]
+    found = [reader for document in documents if (reader := _read(document)) is not None]
     return [reader for reader in found if not reader.staged or _is_rebuilding(source, reader)]
 
 
@@ -126,12 +127,6 @@ def forget(source: FlowHome, pipeline: str, flow: str) -> None:
     """Delete the documents of a reader. No-op if there are none."""
     for staged in (False, True):
         source.reader(pipeline, flow, staged=staged).delete()
-
-
-def _entries(source: FlowHome) -> Iterator[Document]:
-    prefix = f"{source.readers}/"
-    keys = (entry.key for entry in store_of(prefix).list(prefix))
-    return (source.document(key) for key in keys if key.endswith(".json"))
 
 
 def _document(source: FlowHome, reader: Reader) -> Document:
