@@ -107,7 +107,7 @@ check: setup ## Format, lint, types, layers, spelling, docs
 	@$(BIN)/ruff format --check $(wildcard $(LINTED))
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(PY) scripts/shape.py | tail -8
+	@$(PY) scripts/shape.py | tail -10
 	@$(BIN)/codespell
 	@$(PYTEST) -q -m docs tests/unit
 
