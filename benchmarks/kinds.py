@@ -145,9 +145,8 @@ def judge(kind: str, table: Path, tables: Path) -> Found:
         )
         wrong, missing = map(int, con.execute(sql.format("expected", "found")).fetchall()[0])
         waiting = 0
-        if (
-            kind == "sessions" and missing
-        ):  # those that end behind the watermark are not written yet
+        # those that end behind the watermark are not written yet
+        if kind == "sessions" and missing:
             newest = f"(select max(event_time) from visits) - interval {WAITS_DAYS * _DAY + _WITHIN} second"
             missed = "coalesce(sum(e.visits - coalesce(f.visits, 0)), 0)"
             recent = f"select {missed} from expected e left join found f using ({keys}) where e.last >= {newest}"

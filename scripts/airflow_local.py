@@ -57,9 +57,8 @@ shows "unhealthy".
 _COMPONENTS = ("metadatabase", "scheduler")
 _ALL_COMPONENTS = (*_COMPONENTS, "dag_processor", "triggerer")
 _REPORT_SECONDS = 10.0
-_DIRECT = urllib.request.build_opener(
-    urllib.request.ProxyHandler({})
-)  # no proxy: the server is this machine's
+# no proxy: the server is this machine's
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _NO_PROXY = ("no_proxy", "NO_PROXY")  # programs prefer the one or the other
 _JOB = "draindown "  # prefix of the names of draindown's Spark applications
 

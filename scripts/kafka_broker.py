@@ -181,9 +181,8 @@ class Broker:
                 cwd=self.home,
                 **options,  # type: ignore[call-overload]
             )
-        (self.home / "pid").write_text(
-            str(self.pid)
-        )  # before it answers, so that `down` ends a slow one
+        # before it answers, so that `down` ends a slow one
+        (self.home / "pid").write_text(str(self.pid))
         self._await()
         return self
 
@@ -293,9 +292,8 @@ def running(home: Path) -> psutil.Process | None:
     """Return the process of the broker in `home`, whoever started it; None if none runs."""
     with suppress(OSError, ValueError, psutil.Error):
         process = psutil.Process(int((home / "pid").read_text()))
-        is_ours = (
-            str(home / "server.properties") in process.cmdline()
-        )  # not another process with its number
+        # not another process with its number
+        is_ours = str(home / "server.properties") in process.cmdline()
         if is_ours and process.status() != psutil.STATUS_ZOMBIE:
             return process
     return None

@@ -166,9 +166,8 @@ def _installed() -> Path:
     if os.getuid() == 0 and not _is_public(package):
         copied = public_directory()
         atexit.register(shutil.rmtree, copied, ignore_errors=True)
-        for part in package.parent.glob(
-            f"{package.name}*"
-        ):  # the libraries lie beside it, found by a relative path
+        # the libraries lie beside it, found by a relative path
+        for part in package.parent.glob(f"{package.name}*"):
             shutil.copytree(part, copied / part.name, symlinks=True)
         package = copied / package.name
     return package / "pginstall"

@@ -29,9 +29,8 @@ from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.exits import exit_for
 from draindown.launch.settings import spark_python, spark_submit
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # for `scripts`, which is not in the package
+# for `scripts`, which is not in the package
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.kafka_broker import free_ports
 

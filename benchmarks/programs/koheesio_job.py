@@ -26,9 +26,8 @@ def main() -> None:
         shapes()[asked.shape],
     )
     found = events(spark, shape, f"{asked.landing}/{asked.shape}", asked.files, table)
-    spark.sql(
-        f"create table {asked.shape} using delta location '{table}'"
-    )  # its writers know tables by name
+    # its writers know tables by name
+    spark.sql(f"create table {asked.shape} using delta location '{table}'")
     on = conditions(shape)
     merge = [
         {"clause": "whenMatchedDelete", "condition": on["delete"]},

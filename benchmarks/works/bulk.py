@@ -79,9 +79,8 @@ def _rounds(bench: Bench, landing: Path, kind: str, asked: Mapping[str, Any]) ->
     samples, batches = [], 1
     shape = Shape("bulk", ROOT / "benchmarks", "", lambda place, _: _judged(place, asked))
     for turn in range(bench.asked.repeat):
-        for contender in sorted(
-            bench.contenders, key=lambda one: one is not OURS
-        ):  # ours says how many batches
+        # ours says how many batches
+        for contender in sorted(bench.contenders, key=lambda one: one is not OURS):
             place = bench.place(f"bulk-{turn}-{contender.name}", shape, landing)
             per_batch = -(-asked["files"] // batches) if contender is HAND else _DEFAULT_FILES
             command = _command(contender, place, asked, per_batch)

@@ -71,9 +71,8 @@ def _kafka(bench: Bench) -> list[Sample]:
         for turn in range(bench.asked.repeat):
             for kind in _KINDS:
                 batches = 1
-                for contender in sorted(
-                    bench.contenders, key=lambda one: one is HAND
-                ):  # ours says how many batches
+                # ours says how many batches
+                for contender in sorted(bench.contenders, key=lambda one: one is HAND):
                     shape = Shape(
                         "changes",
                         ROOT / "benchmarks",

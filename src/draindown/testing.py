@@ -101,9 +101,8 @@ class Processor:
             made, since, done = dict[tuple[int, int], Made](), None, 0
             while done < len(own):
                 end = min(done + every, len(own))
-                while (
-                    end < len(own) and own[end][0] == own[end - 1][0]
-                ):  # a snapshot is of all rows of a time
+                # a snapshot is of all rows of a time
+                while end < len(own) and own[end][0] == own[end - 1][0]:
                     end += 1
                 some, states = list[Made](), list[State]()
                 fold = KeyFold(calls, some, states, since)

@@ -69,9 +69,8 @@ def do(home: Path, request: Request) -> int:
         (home / "pids").write_text(f"{os.getpid()} {child.pid}")
         time.sleep(600)
     print(f"the job's own words about {name}", flush=True)
-    if (
-        request.after
-    ):  # what Spark says within the first moment may still go to the log of the step before
+    # what Spark says within the first moment may still go to the log of the step before
+    if request.after:
         _await(Path(request.layout.log(request.run_id, request.step, request.start)))
     print(f"WARN: Spark's words about {name}", file=sys.stderr, flush=True)
     code = int(_told(home, name, "code") or 0)

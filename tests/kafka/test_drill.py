@@ -33,9 +33,8 @@ def test_a_drill_reads_the_topic_into_copies(
 ) -> None:
     monkeypatch.setenv("DRAINDOWN_MASTER", "local[2]")
     names = ["kill-after-raw", "lose-checkpoint"]
-    monkeypatch.setattr(
-        faults, "FAULTS", tuple(map(faults.named, names))
-    )  # these of all: one control for both
+    # these of all: one control for both
+    monkeypatch.setattr(faults, "FAULTS", tuple(map(faults.named, names)))
     cluster.create(topic, 2)
     some = [
         record(n if n % 7 else "bad", n % 2, key=b"k%d" % (n % 9), timestamp=1000 + n)

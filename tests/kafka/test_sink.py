@@ -119,9 +119,8 @@ def test_a_driver_that_lost_its_lease_sends_no_further_portion(
 
     def until_lost() -> Iterator[pa.RecordBatch]:
         yield from islice(contract.batches(rows), 1)
-        sink(cluster, topic).send(
-            BATCH, COLUMNS, contract.batches(rows)
-        )  # the driver that took over
+        # the driver that took over
+        sink(cluster, topic).send(BATCH, COLUMNS, contract.batches(rows))
         sink(cluster, topic).send(
             replace(BATCH, number=1), COLUMNS, contract.batches(contract.deletes(0, 1))
         )

@@ -75,9 +75,8 @@ def test_leaders_that_moved_are_no_loss_and_what_they_cut_is(
         ("paid", 0): 22,
     }
 
-    for _ in range(
-        2
-    ):  # at the ends of the logs, one of them behind the marker of an aborted transaction
+    # at the ends of the logs, one of them behind the marker of an aborted transaction
+    for _ in range(2):
         own_broker.restart(*TOPICS)
         made = source(own_broker, tmp_path)
         made.refuse_lost(made._layout, 1, 1)

@@ -660,9 +660,8 @@ def _columnar(form: str) -> list[Delivery]:
     end = len(many) - 8
     footer = struct.unpack("<I", many[end : end + 4])[0] if form == "parquet" else 40
     wide = pa.table({"id": [2001], **{f"c{n}": [n] for n in range(10_000)}})
-    zone = (
-        "UTC" if form == "parquet" else None
-    )  # ORC with zones is read through pyarrow, to which such a time is none
+    # ORC with zones is read through pyarrow, to which such a time is none
+    zone = "UTC" if form == "parquet" else None
     found = [
         delivery("B0", "good", pa.table({"id": [1, 2], "d": [-0.0, None]}), {1: {"d": 0.0}, 2: {}}),
         Delivery("B4", "zero", b""),

@@ -278,9 +278,8 @@ def test_commit_by_other_hands_makes_every_row_judged(flow: Flow) -> None:
 def test_uniqueness_is_judged_over_the_whole_table(flow: Flow, looked_up: bool) -> None:
     def published() -> None:
         pointer = gate_published.published(flow.layout)
-        if (
-            looked_up and pointer is not None
-        ):  # as of so large a table that its other rows are not gone through again
+        # as of so large a table that its other rows are not gone through again
+        if looked_up and pointer is not None:
             gate_published.publish(flow.layout, pointer.model_copy(update={"rows": 10**7}))
 
     flow.write(("a", "landed"))

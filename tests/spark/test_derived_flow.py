@@ -194,9 +194,8 @@ def test_a_chain_of_three_equals_its_queries_at_each_step(
             rows += [it.row(draw.randrange(25), 0, op="d") for _ in range(3)]
         it.deliver(*rows)
         it.run()
-        if (
-            step == 0
-        ):  # the feed is on from the end of the first drain, so that what reads the table begins there
+        # the feed is on from the end of the first drain, so that what reads the table begins there
+        if step == 0:
             it.run()
             it.run()
         assert it.proven("hourly") and it.proven("daily"), step
@@ -582,9 +581,8 @@ def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..
     it.run()
     assert it.rows("carriers") == [("AA", 6, 1.0)] and not it.waits("carriers")
 
-    it.spec = PipelineSpec.model_validate(
-        it.document
-    )  # back to the wrong one, whose batches are not in the table
+    # back to the wrong one, whose batches are not in the table
+    it.spec = PipelineSpec.model_validate(it.document)
     with pytest.raises(TerminalError) as error:
         it.drain("carriers")
     assert error.value.code == "derivation-changed", "rows are in the table"

@@ -364,9 +364,8 @@ def test_images_count_once_whenever_a_row_came_went_or_was_applied(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     it = World(tmp_path, spark)
-    cases = list(
-        product((False, True), (False, True), (0, 1, 2), (False, True))
-    )  # before, after, applied, late
+    # before, after, applied, late
+    cases = list(product((False, True), (False, True), (0, 1, 2), (False, True)))
     base = START.replace(tzinfo=UTC)
     rows = [
         (at, "A", base, 1, ("u", at), base + (ACCEPT * 2 if comes_late else timedelta(0)))

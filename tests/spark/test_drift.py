@@ -462,9 +462,8 @@ def test_ten_thousand_fields_make_no_columns(landing: Make) -> None:
     here.land("1", encoded("json", [BOMB, row("k", 1, one="1")]))
     report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
-    assert (
-        len(here.layout.tables.target.query("select * from t").schema.names) == len(COLUMNS) + 4
-    )  # with _rescued, one and two stamps
+    # with _rescued, one and two stamps
+    assert len(here.layout.tables.target.query("select * from t").schema.names) == len(COLUMNS) + 4
     assert (
         f"more than {schema_drift.MOST_ADDED} unknown fields in 1 record"
         in told(report, "many-fields")[0].detail

@@ -63,9 +63,8 @@ def test_names_are_one_where_java_compares_characters_as_one(spark: SparkSession
     known = [c for at in range(0x10000) if old.category(c := chr(at)) not in ("Cn", "Cs")]
     cased = [c for c in known if c.upper() != c or c.lower() != c]
     java = spark._jvm.java  # type: ignore[union-attr]
-    found = java.util.TreeSet(
-        java.lang.String.CASE_INSENSITIVE_ORDER
-    )  # keeps the first of those that are equal
+    # keeps the first of those that are equal
+    found = java.util.TreeSet(java.lang.String.CASE_INSENSITIVE_ORDER)
     found.addAll(cased)
     ours = dict[str, str]()
     for character in cased:

@@ -329,9 +329,8 @@ def test_an_event_that_lost_its_sequence_after_it_was_hidden_is_no_duplicate(
     with configured(
         spark, {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
     ):
-        kept.step(
-            "batch", [first, first | {"n": 2}]
-        )  # the first is hidden: the row holds the second whole
+        # the first is hidden: the row holds the second whole
+        kept.step("batch", [first, first | {"n": 2}])
         assert kept.step("batch", [first])["duplicate"] == 1
         assert kept.step("batch", [first | {"a": "b"}])["applied"] == 1
         counts = kept.step("batch", [first])

@@ -804,9 +804,8 @@ def test_a_scratch_directory_that_is_gone_is_no_fault_of_a_file(
     here.deliver(b'{"id": "a", "seq": 1}')
     jvm: Any = spark._jvm
     disk = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
-    for number in range(
-        1000
-    ):  # Spark makes a folder within when it first needs it, and doesn't look again
+    # Spark makes a folder within when it first needs it, and doesn't look again
+    for number in range(1000):
         disk.getFile(f"any{number}")
     moved = {Path(one): Path(f"{one}-aside") for one in disk.localDirsString()}
     for place, aside in moved.items():

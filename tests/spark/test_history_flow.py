@@ -93,9 +93,8 @@ def test_events_split_join_extend_and_remove_rows(derivation: Callable[..., Deri
         (None, 0, None, 1, 6),
     ]
     assert _runs(it) == history
-    it.insert(
-        event(7, 12, noise="d"), event(8, 15), event(9, 30, n=2)
-    )  # a gap, a return, and nothing new
+    # a gap, a return, and nothing new
+    it.insert(event(7, 12, noise="d"), event(8, 15), event(9, 30, n=2))
     it.derive()
     assert (
         ("a", 10, 12, 1, 2) in _runs(it)

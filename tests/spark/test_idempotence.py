@@ -237,9 +237,8 @@ def _stays_red(spark: SparkSession, before: Landing, home: Path, name: str) -> N
 def test_healed_rows_must_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     landing = Landing(tmp_path)
     good = dataclasses.replace(_ROW, inserted=15, updated=0, deleted=0, remembered=0)
-    bad = dataclasses.replace(
-        good, batch=1, inserted=14, updated=1
-    )  # an update that inserted: a second row of its key
+    # an update that inserted: a second row of its key
+    bad = dataclasses.replace(good, batch=1, inserted=14, updated=1)
     commits = [
         Commit(row.batch, 1_000_000, "WRITE", row.as_metadata(), {"numOutputRows": "15"})
         for row in (bad, good)

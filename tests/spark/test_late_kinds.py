@@ -101,9 +101,8 @@ class Late:
         self.rows = {
             table: [event(draw, number) for number in range(rows)] for table in self.it.paths
         }
-        if (
-            len(self.rows) == 2
-        ):  # rows of one record, which both tables read: a decision is about one of them
+        # rows of one record, which both tables read: a decision is about one of them
+        if len(self.rows) == 2:
             self.rows["gates"] = [
                 (
                     *one[:2],

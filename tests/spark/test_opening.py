@@ -114,9 +114,8 @@ def test_first_offsets_whose_write_was_cut_short_do_not_stop_the_flow(
     deliver(landing, 1)
     offsets = Path(landing.layout.checkpoint(1), "offsets")
     offsets.mkdir(parents=True)
-    draft = (
-        offsets / ".0.5e3b2c1d-7d3e-4b7a-9c55-0a4f0c6f3f10.tmp"
-    )  # as Spark names it, until it is renamed to `0`
+    # as Spark names it, until it is renamed to `0`
+    draft = offsets / ".0.5e3b2c1d-7d3e-4b7a-9c55-0a4f0c6f3f10.tmp"
     draft.write_text("v1\n")
     landing.drain(spark)
     assert [(row["batch"], row["records"]) for row in landing.ledger()] == [(0, 2)]

@@ -75,9 +75,8 @@ def test_json_is_parsed_once_per_line(spark: SparkSession) -> None:
     columns = {f"c{i}": kind for i, kind in enumerate(["string", "int", "timestamp", "double"] * 5)}
     frame = parsed(spark, {"source": {"format": "json"}, "columns": columns}, "{}")
     plan = frame._jdf.queryExecution().optimizedPlan().toString()
-    assert (
-        plan.count("from_json(ArrayType(MapType(") == 1
-    )  # text like an object's is looked at again, on demand
+    # text like an object's is looked at again, on demand
+    assert plan.count("from_json(ArrayType(MapType(") == 1
 
 
 def test_names_may_hold_quotes_and_dollars(spark: SparkSession) -> None:

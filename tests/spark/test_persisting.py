@@ -174,9 +174,8 @@ def test_a_small_batch_is_sent_to_a_table_that_is_much_larger_and_hashed_by_its_
     for seq, tuning in enumerate(
         (Tuning(little_held=13), Tuning(little_held=12), Tuning(0, 12, hashed_share=2**40)), 2
     ):
-        landing.deliver(
-            _line("a", seq), _line("l", seq, "d"), _line(f"n{seq}", 1), _line("b", 1)
-        )  # b is a tie
+        # b is a tie
+        landing.deliver(_line("a", seq), _line("l", seq, "d"), _line(f"n{seq}", 1), _line("b", 1))
         seen |= set(_plans(spark))
         with (
             configured(spark, {"spark.sql.autoBroadcastJoinThreshold": "-1", **_UNCOMPILED}),

@@ -231,9 +231,8 @@ def test_what_a_batch_that_died_left_is_replaced_or_kept(
     (row,) = it.derive()
     assert (row.applied, it.layout.tables.snapshots.files()) == (0, before)
     assert not _is_behind(it)
-    spark.sql(
-        f"delete from delta.`{it.layout.tables.snapshots.path}`"
-    )  # lost: keys are folded whole, and have states again
+    # lost: keys are folded whole, and have states again
+    spark.sql(f"delete from delta.`{it.layout.tables.snapshots.path}`")
     _apply(it, world.step(3))
     it.derive()
     _held(it, list(world.rows.values()))

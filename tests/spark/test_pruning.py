@@ -200,9 +200,8 @@ def test_rows_of_another_computation_are_found_wherever_they_are(
     expected = {name: (name, 2, _in(name, 32)) for name in names} | {stay: (stay, 1, _in(stay, 16))}
     del expected[gone]
     assert _places(landing) == sorted(expected.values())
-    landing.transform(
-        "own", BUCKET.format(16)
-    )  # as it was; rows of in between are not where it looks
+    # as it was; rows of in between are not where it looks
+    landing.transform("own", BUCKET.format(16))
     landing.deliver(json.dumps({"name": again, "seq": 3}))
     landing.apply(spark)
     assert _places(landing) == sorted((expected | {again: (again, 3, _in(again, 16))}).values())
@@ -347,9 +346,8 @@ def test_a_key_that_is_not_text_is_refused_as_it_could_not_be_found_again(
 
     ids = set(quarantine.identified(plain.layout, quarantine.Filter()))
     assert len(ids) == 2 * batches
-    replay_rows(
-        plain.request("rows", quarantine_ids=sorted(ids)), spark
-    )  # their kept form is no text either
+    # their kept form is no text either
+    replay_rows(plain.request("rows", quarantine_ids=sorted(ids)), spark)
     assert set(quarantine.identified(plain.layout, quarantine.Filter())) == ids
     assert {row["applied"] for row in plain.ledger() if row["kind"] == "quarantine"} == {0}
 

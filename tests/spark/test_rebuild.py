@@ -375,9 +375,8 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(
         for row in quarantine.listed(old.layout, quarantine.Filter(reason="rule:sane"))
     ]
     free = Landing(old.home, **(flow | {"rules": {}, "target": {"partition_by": ["region"]}}))
-    replay_rows(
-        free.request("rows", quarantine_ids=tuple(passing[:1])), spark
-    )  # in the table by a replay
+    # in the table by a replay
+    replay_rows(free.request("rows", quarantine_ids=tuple(passing[:1])), spark)
     before = content(old.layout.tables.target.path)
 
     stop = Stop()
@@ -404,9 +403,8 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(
     finish_killed_at_each_step(new)
     land(new, 3)
     land(control, 3)
-    assert (
-        new.drain(spark).outcome == "done"
-    )  # a run finishes it, and goes on in the new generation
+    # a run finishes it, and goes on in the new generation
+    assert new.drain(spark).outcome == "done"
     control.drain(spark)
     assert content(new.layout.tables.target.path) == content(control.layout.tables.target.path)
     assert new.layout.tables.target.partition_columns == []

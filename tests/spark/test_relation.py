@@ -32,9 +32,8 @@ def test_few_are_part_of_the_plan_and_many_are_shared_out(spark: SparkSession) -
     many = relation(spark, {"n": NUMBER}, [(number,) for number in range(20_000)])
     assert many.count() == 20_000
     assert many._jdf.queryExecution().executedPlan().nodeName() == "LocalTableScan"
-    large = relation(
-        spark, {"raw": TEXT}, [("x" * 60_000,)] * 500
-    )  # 30 MB, as a replay may have them
+    # 30 MB, as a replay may have them
+    large = relation(spark, {"raw": TEXT}, [("x" * 60_000,)] * 500)
     assert large.count() == 500
     assert large._jdf.queryExecution().executedPlan().nodeName() != "LocalTableScan"
     assert large.rdd.getNumPartitions() == 4

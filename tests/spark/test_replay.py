@@ -220,9 +220,8 @@ def test_a_new_generation_decides_anew_about_refused_rows(
         reset_plan.undoable(loose.layout)
     assert caught.value.code == "generation-has-batches"
     gone.write_bytes(kept)
-    assert (
-        replay.find(loose.request(replay=ALWAYS)).units == 1
-    )  # that generation left the other out
+    # that generation left the other out
+    assert replay.find(loose.request(replay=ALWAYS)).units == 1
 
 
 @pytest.mark.campaign
@@ -246,9 +245,8 @@ def test_an_append_table_is_reset_only_once_it_is_gone(spark: SparkSession, tmp_
         assert caught.value.code in ("reset-would-double", "replay-would-double")
     shutil.rmtree(loose.layout.tables.target.path)
     reset(landing)
-    drain(
-        landing.request("strict"), spark, progress=lambda line: None
-    )  # refuses again what the replay had let through
+    # refuses again what the replay had let through
+    drain(landing.request("strict"), spark, progress=lambda line: None)
     sums = quarantine.counts(landing.layout)
     assert (content(landing), sums.released, sums.open) == (right, 0, sums.refused)
     found = audit(landing.spec, "f", root=landing.home)

@@ -436,9 +436,8 @@ def test_a_derived_flow_sends_what_differs(
     with pytest.raises(Injected):
         flow.derive(reached=_dying("sent-busy"))
     flow.consumed = consumed
-    with configured(
-        spark, {"spark.sql.shuffle.partitions": "7"}
-    ):  # a mean may differ in its last digits
+    # a mean may differ in its last digits
+    with configured(spark, {"spark.sql.shuffle.partitions": "7"}):
         flow.derive()
     rows = table(flow.layout.tables.target.path)
     assert servers["counts"].rows == {

@@ -56,9 +56,8 @@ def assert_as_the_table(server: FakeServer, layout: FlowHome, *keys: str) -> Non
     for batch in ledger_table.recent(layout, 9):
         counts = batch.sinks["every"]
         assert sum(counts[fate] for fate in SINK_FATES) == batch.applied
-        assert (
-            counts["passed"] == 0
-        )  # a row without a match has a key that is NULL, and is unsendable
+        # a row without a match has a key that is NULL, and is unsendable
+        assert counts["passed"] == 0
 
 
 def _plain(values: Any) -> list[str]:

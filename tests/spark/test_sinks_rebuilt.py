@@ -165,9 +165,8 @@ def test_after_a_rebuild_each_sink_gets_what_differs_from_the_version_before(
     flow.deliver(record("new", 1, part="3", a=70), record("same", 1, part="3", a=21))
     flow.drain(spark)
     assert stale(flow) == list(names)
-    age(
-        flow.layout.tables.target.path, days=8
-    )  # a fill that comes late still reads the version from before
+    # a fill that comes late still reads the version from before
+    age(flow.layout.tables.target.path, days=8)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     reader = Reader("p", "f", flow.layout.tables.target.id, base, snapshot=True, sinks=True)
     assert flow.layout.tables.target.properties["delta.logRetentionDuration"] == "interval 90 days"

@@ -326,9 +326,8 @@ def _generations_come_and_go(
     flow.reset()
     flow.drain(spark)
     assert generations.generation(flow.layout) == 4
-    assert (
-        quarantine.counts(flow.layout).as_dict() == states
-    )  # of all that was decided nothing is decided anew
+    # of all that was decided nothing is decided anew
+    assert quarantine.counts(flow.layout).as_dict() == states
     flow.right(lost=True)
     flow.feed(row("gone", 9, a=3))
     done = flow.release(*flow.open("gone"), *flow.open("same")).drain
@@ -412,9 +411,8 @@ def test_a_restored_table_holds_its_rows_again_and_nobody_overlooks_it(
     assert [(found.kind, found.where) for found in residues] == [("undead-key", "id=worse")]
     assert set(flow.withdraw()) == {"bad", "worse"}  # the same command takes them out again
     flow.right(whole=False)
-    delta.delete(
-        flow.layout.tables.quarantine.path, "generation = 2"
-    )  # what is gone from the quarantine is missed
+    # what is gone from the quarantine is missed
+    delta.delete(flow.layout.tables.quarantine.path, "generation = 2")
     residues = audit(flow.spec, "f", root=flow.home).residues
     assert {(found.kind, found.where) for found in residues} == {
         ("withdrawn-count", "generation 2, gate batch 0"),

@@ -96,9 +96,8 @@ def test_a_drain_whose_report_could_not_be_written_is_not_called_one_that_never_
     assert (found.state, found.batches) == ("not written", 1)
     assert str(found) == "drain ended, and its report could not be written; 1 batch of it committed"
     assert found.next[0] == "draindown run p --flow f   # goes on after the last whole batch"
-    store.write(
-        asked.layout, report.of(asked, AT, "done")
-    )  # and the run is cleared: planned again since
+    # and the run is cleared: planned again since
+    store.write(asked.layout, report.of(asked, AT, "done"))
     found = look(asked)
     assert (found.state, found.log) == ("not begun", "")
 

@@ -561,9 +561,8 @@ def test_many_small_files_cost_no_insert_each(tmp_path: Path) -> None:
     recount = KeyRecount(World(tmp_path).spec.flow("f"), tmp_path)
     before = time.process_time()
     for at in range(3000):
-        number = (
-            pa.array([str(at)]) if at % 1000 < 500 else pa.array([at])
-        )  # as files of several shapes have it
+        # as files of several shapes have it
+        number = pa.array([str(at)]) if at % 1000 < 500 else pa.array([at])
         recount.add("raw", [pa.array([f"k{at}"]), number])
         recount.add("target", [pa.array([f"k{at}"]), pa.array([at], pa.int32())])
     assert (recount.uncast(), list(recount.doubled()), list(recount.compare(all_files=True))) == (

@@ -258,9 +258,8 @@ def test_rows_above_the_published_version_want_a_check(tmp_path: Path) -> None:
     DeltaTable(asked.layout.tables.target.path).optimize.compact()
     DeltaTable(asked.layout.tables.target.path).vacuum(retention_hours=1000, dry_run=False)
     assert plan(asked, NOW)[0].check is False
-    write_deltalake(
-        asked.layout.tables.target.path, pa.table({"a": [5]}), mode="append"
-    )  # someone's own hand
+    # someone's own hand
+    write_deltalake(asked.layout.tables.target.path, pa.table({"a": [5]}), mode="append")
     assert plan(asked, NOW)[0].check is True
 
 

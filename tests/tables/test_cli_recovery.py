@@ -104,9 +104,8 @@ def test_accept_loss_lists_first_and_takes_only_what_is_lost(
     assert run(asked, "accept-loss", "p", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"lost": {}, "accepted": []}
     assert run(asked, "accept-loss", "p", "--range", "t/0:1-2") == 2  # says no reason
-    assert (
-        run(asked, "accept-loss", "p", "--range", "t/0:1-2", "--reason", "r") == 2
-    )  # says no --yes
+    # says no --yes
+    assert run(asked, "accept-loss", "p", "--range", "t/0:1-2", "--reason", "r") == 2
     capsys.readouterr()
     assert run(asked, "accept-loss", "p", "--range", "t/0:1-2", "--reason", "r", "--yes") == 78
     assert "not-lost" in capsys.readouterr().err

@@ -198,9 +198,8 @@ def test_a_ledger_that_cannot_be_read_is_what_is_to_be_restored(tmp_path: Path, 
     ]
 
 
-@pytest.mark.parametrize(
-    "own_intakes", [False, True]
-)  # as files have them, and as Kafka and tables have them
+# as files have them, and as Kafka and tables have them
+@pytest.mark.parametrize("own_intakes", [False, True])
 @pytest.mark.parametrize("kind", [UPSERT, DERIVED], ids=str)
 def test_only_tables_that_remember_deletes_miss_tombstones(
     tmp_path: Path, own_intakes: bool, kind: TargetKind

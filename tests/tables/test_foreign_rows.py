@@ -305,9 +305,8 @@ def test_a_table_that_was_there_before_is_accepted_as_a_whole(
     old = pa.Table.from_pylist(rows, schema=_SCHEMA)
     write_deltalake(lake.layout.tables.target.path, old.slice(0, 3))
     write_deltalake(lake.layout.tables.target.path, old.slice(3), mode="append")
-    lake.drain(
-        RECORDS[:3]
-    )  # its commit writes all rows anew: with those of before, as a MERGE leaves them
+    # its commit writes all rows anew: with those of before, as a MERGE leaves them
+    lake.drain(RECORDS[:3])
     log = lake.layout.tables.target
     merged = [{**row, "id": key} for key, row in lake.rows.items() if key != "2"]
     kept = [row for row in rows if int(row["id"]) >= 2]

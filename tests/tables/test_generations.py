@@ -225,9 +225,8 @@ def test_a_torn_data_file_is_named_and_a_reset_puts_its_table_aside(
 
 def test_nothing_goes_on_with_a_torn_ledger(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    for file in Path(asked.layout.tables.ledger.path).glob(
-        "*.parquet"
-    ):  # of a single one a query may not need a row
+    # of a single one a query may not need a row
+    for file in Path(asked.layout.tables.ledger.path).glob("*.parquet"):
         _half(file)
     for act in (lambda: resume.resume(asked.layout), lambda: planner.plan(asked, AT)):
         with pytest.raises(TerminalError) as caught:
@@ -291,9 +290,8 @@ def test_a_file_that_waits_and_is_lost_can_be_given_up(
     assert code_of(lambda: reset_plan.undo(asked, by="me")) == "nothing-to-undo"
     read = str(tmp_path / "in/1.json")
     assert code_of(lambda: give_up([str(lost), read], by="me", note="", at=AT)) == "not-parked"
-    commit(
-        asked, 2
-    )  # and now it is too late for the third, although the checkpoint doesn't know yet
+    # and now it is too late for the third, although the checkpoint doesn't know yet
+    commit(asked, 2)
     assert code_of(lambda: give_up([str(lost)], by="me", note="", at=AT)) == "not-parked"
 
 
@@ -960,9 +958,8 @@ def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
     assert (part.drain, part.check, part.compact) == (True, True, True)
     assert (part.backlog.units, part.batches) == (2, 2)
     size = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
-    assert part.seconds == round(
-        12 + 4.0 / (size + 20) * size, 1
-    )  # a start, and both files at the pace of all so far
+    # a start, and both files at the pace of all so far
+    assert part.seconds == round(12 + 4.0 / (size + 20) * size, 1)
     found = replay_plan.find(asked)
     assert part.replay == f"{found.id}: {found.asked}"
     replay_plan.pin(asked, found)
@@ -974,9 +971,8 @@ def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
     assert planner.planned(asked).outcome == "done"
     (tmp_path / "in/2.json").write_text('{"id": "2", "n": 1}\n')
     take_in(asked, heap_bytes=1024**3, now=AT)
-    assert (
-        "1 file first seen then" not in planner.plan_replay(asked)[0].reasons["drain"]
-    )  # it is pinned
+    # it is pinned
+    assert "1 file first seen then" not in planner.plan_replay(asked)[0].reasons["drain"]
     again = asked.model_copy(
         update={"replay": ALWAYS.model_copy(update={"again": True}), "run_id": "another"}
     )

@@ -264,9 +264,8 @@ def test_retry_looks_again_and_discard_does_not(tmp_path: Path) -> None:
     (tmp_path / "in/b.json.gz").write_bytes(b"x")
     take(asked)
     paths = [event.path for event in parked.open_files(asked.layout)]
-    parked.retry(
-        asked.layout, paths[:1], by="me", note="see ticket", now=NOW
-    )  # the clock stands still
+    # the clock stands still
+    parked.retry(asked.layout, paths[:1], by="me", note="see ticket", now=NOW)
     parked.discard(asked.layout, lambda path: path.endswith("b.json.gz"), by="me", note="", now=NOW)
     assert parked.open_files(asked.layout) == []
     assert take(asked, 1).kept_out == 1

@@ -62,9 +62,8 @@ def test_a_replay_notices_that_its_topic_was_created_again_while_it_reads(
         assert [_words(step) for step in caught.value.next] == [
             "draindown replay p --flow f --from TIME --to TIME"
         ]
-    replay.refuse_changed(
-        source, asked.layout, [unit for unit in first if unit.name == "t/1"]
-    )  # the lake has it
+    # the lake has it
+    replay.refuse_changed(source, asked.layout, [unit for unit in first if unit.name == "t/1"])
 
 
 ACCEPT = 'draindown accept-loss p --flow f --range {} --reason "..." --yes'
@@ -360,9 +359,8 @@ def test_raw_records_do_not_stand_for_what_came_at_the_offsets_of_a_log_that_was
         with pytest.raises(TerminalError) as refused:
             act()
         assert refused.value.code == "log-truncated" and refused.value.next == caught.value.next
-    examined(
-        asked, Brokers({"t": ("x", [[0, 6], [0, 9]])}), monkeypatch
-    )  # three came at offsets that were read before
+    # three came at offsets that were read before
+    examined(asked, Brokers({"t": ("x", [[0, 6], [0, 9]])}), monkeypatch)
     units = [unit for one in intake.slices(asked.layout, 1) for unit in one.units]
     assert all(one.kept for one in located(source_of(asked), units) if one.until > one.start)
     assert aside[0] == "mv"

@@ -404,9 +404,8 @@ def test_raw_records_are_as_many_as_were_kept_whatever_the_source_says_by_then(
     made.pin(2, NOW).take(Bound(1024**2, 100, ""))
     (one,) = intake.slices(layout, 2)
     pieces = made.located(one.units)
-    looking = MAKERS["kafka"](
-        made._source, layout, Path("/"), ""
-    )  # an audit, which does not look for them
+    # an audit, which does not look for them
+    looking = MAKERS["kafka"](made._source, layout, Path("/"), "")
     with pytest.raises(TerminalError):
         looking.refuse_miscounted(1, one.units, {"t/0": 12, "t/1": 4})
     for _ in range(2):

@@ -122,9 +122,8 @@ REFUSING = {
     "a value of json": ("j json", ""),
     "an index whose rows are shorter": ("", "create index on {t} (note)"),
 }
-LONG = "".join(
-    random.Random(5).choices("abcdefghijklmnop", k=20_000)
-)  # compressed it is longer than an index takes
+# compressed it is longer than an index takes
+LONG = "".join(random.Random(5).choices("abcdefghijklmnop", k=20_000))
 
 
 @pytest.mark.parametrize("why", REFUSING)

@@ -456,9 +456,8 @@ def test_who_looks_is_told_and_changes_nothing(tmp_path: Path) -> None:
         old.process.wait()
         assert holder(layout(tmp_path)) is not None, "held until nobody can doubt it"
         card = Path(epochs(tmp_path).home, "0000000001.json")
-        card.write_text(
-            json.dumps(json.loads(card.read_bytes()) | {"expires": 0.1})
-        )  # so long whoever looks waits
+        # so long whoever looks waits
+        card.write_text(json.dumps(json.loads(card.read_bytes()) | {"expires": 0.1}))
         before = files()
         until(lambda: holder(layout(tmp_path)) is None)
         until(lambda: "it looks stale" in str(holder(layout(tmp_path), patient=False)))

@@ -111,9 +111,8 @@ def test_the_first_batch_of_all_is_forgotten_too(tmp_path: Path) -> None:
     shutil.rmtree(asked.layout.tables.ledger.path)
     shutil.rmtree(asked.layout.checkpoint(1))
     checkpoint(asked, 1, offsets=1, commits=0)
-    write_deltalake(
-        asked.layout.tables.target.path, pa.table({"id": ["x"]}).slice(0, 0)
-    )  # made, and nothing merged into it
+    # made, and nothing merged into it
+    write_deltalake(asked.layout.tables.target.path, pa.table({"id": ["x"]}).slice(0, 0))
     remember(asked, 0)
     reset(asked)
     assert kept(asked) == set()

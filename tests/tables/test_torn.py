@@ -63,9 +63,8 @@ def test_the_data_file_at_fault_is_named(table: Path, tear: Tear, number: int) -
 
 
 @pytest.mark.parametrize("tear", TEARS.values(), ids=TEARS)
-@pytest.mark.parametrize(
-    "number", [1, 2]
-)  # without the newest the table is an older one, and as whole
+# without the newest the table is an older one, and as whole
+@pytest.mark.parametrize("number", [1, 2])
 def test_the_commit_at_fault_is_named(table: Path, tear: Tear, number: int) -> None:
     commit = table / f"_delta_log/{number:020}.json"
     tear(commit)
@@ -106,9 +105,8 @@ def test_report_and_audit_name_the_ledger_the_file_and_doctor(
     file = _a_file(asked.layout, what)
     tear(file)
     code, said = _typed(tmp_path, capsys, "report", "p")
-    reads = (
-        what == "data" or tear is not TEARS["empty"]
-    )  # an empty commit reads as one that did nothing
+    # an empty commit reads as one that did nothing
+    reads = what == "data" or tear is not TEARS["empty"]
     assert code == 0 and "p/f" in said  # the card is shown still
     assert not reads or all(
         word in said

@@ -114,9 +114,8 @@ def test_commands_that_need_a_pipeline_are_printed_with_one() -> None:
         if any(part.required and part.param_type_name == "argument" for part in command.params)
     ]
     assert {"plan", "run", "sink fill"} <= set(needs)
-    bare = re.compile(
-        rf"draindown ({'|'.join(needs)})( *#|\n|$)"
-    )  # a blank at the end: more is added
+    # a blank at the end: more is added
+    bare = re.compile(rf"draindown ({'|'.join(needs)})( *#|\n|$)")
     said = list(_texts())
     assert any("draindown plan X" in text for _, text in said)
     assert [f"{where}: {text}" for where, text in said if bare.search(text)] == []

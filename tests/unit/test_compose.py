@@ -183,9 +183,8 @@ def test_airflow_on_this_machine_takes_the_dags_of_a_project(
         {"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), "DRAINDOWN_ROOT": str(tmp_path / "shop")}
     )
     assert theirs["AIRFLOW__CORE__DAGS_FOLDER"] == str(tmp_path / "shop" / "dags")
-    assert (
-        not {"DRAINDOWN_LAKE", "DRAINDOWN_LANDING"} & theirs.keys()
-    )  # the demo's are not for them
+    # the demo's are not for them
+    assert not {"DRAINDOWN_LAKE", "DRAINDOWN_LANDING"} & theirs.keys()
     connection, cluster = (
         "AIRFLOW_CONN_SPARK_DEFAULT",
         '{"conn_type":"spark","host":"spark://head:7077"}',
@@ -227,9 +226,8 @@ def test_airflow_on_this_machine_shows_one_project_that_is_there(
     assert up("shop") is None
     assert "write to /some/lake" in capsys.readouterr().out
     assert up("other") == "another-project-served"
-    (tmp_path / "airflow" / "address").write_text(
-        "http://127.0.0.1:8081"
-    )  # it was started with another port
+    # it was started with another port
+    (tmp_path / "airflow" / "address").write_text("http://127.0.0.1:8081")
     assert up("shop") is None
     assert asked[-1] == "http://127.0.0.1:8081" and asked[-1] in capsys.readouterr().out
 

@@ -220,9 +220,8 @@ def test_a_field_without_a_value_is_given_no_type_until_its_first_value_comes(
     assert [one.batch for one in schema_drift.seen(layout)] == [0], "it is reported once"
     schema_drift.remember(layout, [sighting("x", type="int", batch=2, run_id="later")])
     (first_value,) = schema_drift.findings(layout, flow(), "later")
-    expected = (
-        "int" if kind == "no value yet" else "string"
-    )  # an earlier record has a text that is no number
+    # an earlier record has a text that is no number
+    expected = "int" if kind == "no value yet" else "string"
     assert f"like {expected}" in first_value.detail and f"'x: {expected}'" in first_value.next
     assert schema_drift.known(layout, flow(), {}).fields == {"x"}
     schema_drift.remember(layout, [sighting("x", type=kind, batch=3)])

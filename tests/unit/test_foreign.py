@@ -172,9 +172,8 @@ class Model:
             ["batch", "batch", "others", "others", "neither", "restore", "reset", "swap"]
         ):
             case "others":
-                what = (
-                    draw.choice(OTHERS) if version else OTHERS[4]
-                )  # a table's first commit replaces no rows
+                # a table's first commit replaces no rows
+                what = draw.choice(OTHERS) if version else OTHERS[4]
                 self.commits.append(commit(version, **what))
                 has |= {version}
             case "neither":

@@ -435,9 +435,8 @@ def test_old_files_stay_while_the_published_version_needs_them(layout: FlowHome)
     assert compaction.kept_back(layout, 0, later).startswith(
         "old files stay: published version 0 needs them"
     )
-    assert compaction.kept_back(
-        layout, 9 * 86400, later
-    )  # in a day they would go, and with them what is published
+    # in a day they would go, and with them what is published
+    assert compaction.kept_back(layout, 9 * 86400, later)
     assert compaction.kept_back(layout, 10 * 86400, later) == ""
 
 

@@ -22,9 +22,8 @@ class Log:
 
     epoch: int = 0
     beginning: int = 0
-    records: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # epoch, a number that no other record has
+    # epoch, a number that no other record has
+    records: list[tuple[int, int]] = field(default_factory=list)
     written: int = 0
 
     def write(self, count: int) -> None:

@@ -398,9 +398,8 @@ def test_byte_code_is_there_before_anything_was_imported(
     clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    home = (
-        clone / "tests" / "here"
-    )  # tests of packages are left out, not a clone below a directory of that name
+    # tests of packages are left out, not a clone below a directory of that name
+    home = clone / "tests" / "here"
     shutil.copytree(clone, home, ignore=shutil.ignore_patterns("tests"))
     Recorder(home).run()
     package = home / ".venv" / "lib" / "python3" / "site-packages" / "some"

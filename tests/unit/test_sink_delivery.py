@@ -248,9 +248,8 @@ def test_what_the_system_refuses_is_given_up_as_a_row_or_as_a_batch(layout: Flow
     assert state.stale == sink_state.GIVEN_UP and state.skipped("w", 3)[-1].key == {}
     assert sink_state.in_flight(layout), "the batch comes before all others, and is not sent"
     whole = _batch(3, {1: "a", 2: "b"})
-    deliver(
-        layout, sink, replace(whole, rows=0), (), list, PRINT
-    )  # its digest has the rows that were given up
+    # its digest has the rows that were given up
+    deliver(layout, sink, replace(whole, rows=0), (), list, PRINT)
     assert sink.table == {}
 
 
@@ -448,9 +447,8 @@ def test_a_swap_makes_every_sink_stale_and_an_earlier_reason_stays(
     replace(state, stale=sink_state.ADDED, bases=()).write(layout, "s")
     sink_bases.swapped(layout, 7)
     assert (documents["s"].stale, documents["s"].is_of_base) == (sink_state.ADDED, False)
-    replace(state, stale=sink_state.SWAPPED, bases=()).write(
-        layout, "s"
-    )  # as an earlier version left it
+    # as an earlier version left it
+    replace(state, stale=sink_state.SWAPPED, bases=()).write(layout, "s")
     sink_bases.swapped(layout, 9)
     assert documents["s"].stale and not documents["s"].is_of_base, (
         "what that rebuild changed is not known"

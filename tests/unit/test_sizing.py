@@ -49,9 +49,8 @@ weights = st.builds(
 )
 
 
-@example(
-    [Load(8 * MB, 0, 0, 0.0, 1e-310, MB)], 64 * MB
-)  # so fast that time allows more than there are numbers
+# so fast that time allows more than there are numbers
+@example([Load(8 * MB, 0, 0, 0.0, 1e-310, MB)], 64 * MB)
 @given(st.lists(weights, max_size=8), st.integers(64 * MB, 64 << 30))
 def test_whatever_was_weighed_a_bound_keeps_its_caps(loads: list[Load], heap: int) -> None:
     found = bound(*loads, heap=heap)
@@ -60,9 +59,8 @@ def test_whatever_was_weighed_a_bound_keeps_its_caps(loads: list[Load], heap: in
     assert found.bytes <= max([32 * MB, heap // 8, *(2 * one.raw_bytes for one in telling)])
     heavy = [one.raw_bytes for one in telling if one.too_heavy and one.heap_bytes >= heap]
     assert not heavy or found.bytes <= max(32 * MB, min(heavy) // 2)
-    for one in (
-        telling
-    ):  # rows like these take a quarter of the heap at most, or the smallest batch there is
+    # rows like these take a quarter of the heap at most, or the smallest batch there is
+    for one in telling:
         assert (
             found.bytes == 32 * MB or found.bytes * one.kept_bytes / one.raw_bytes <= heap / 4 + 1
         )
@@ -112,9 +110,8 @@ def test_a_batch_that_was_too_heavy_is_halved_until_the_heap_is_larger(
     assert found.bytes == 100 * MB
     assert found.reason == f"sized to memory: 100 MB (half of a batch of 200 MB that {why})"
     assert bound(heavy, heap=2 * HEAP).bytes > 200 * MB
-    assert (
-        bound(heavy, heap=HEAP + HEAP // 50).bytes == 100 * MB
-    )  # the same setting on another machine
+    # the same setting on another machine
+    assert bound(heavy, heap=HEAP + HEAP // 50).bytes == 100 * MB
 
 
 def test_slow_batches_grow_no_further_and_never_shrink_for_it() -> None:
@@ -122,9 +119,8 @@ def test_slow_batches_grow_no_further_and_never_shrink_for_it() -> None:
     assert bound(slow).bytes == 300 * MB
     assert bound(slow).reason.endswith("(what takes 10 minutes)")
     size, loads = bound().bytes, list[Load]()
-    for _ in range(
-        20
-    ):  # the same quarter of an hour each, whatever is in it: smaller ones would only be more
+    # the same quarter of an hour each, whatever is in it: smaller ones would only be more
+    for _ in range(20):
         loads.append(load(size, seconds=900.0))
         size = bound(*loads[-8:]).bytes
         assert size == 256 * MB

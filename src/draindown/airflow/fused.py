@@ -52,9 +52,8 @@ def take(request: Request, drained: Mapping[str, Any] | None) -> StepReport | No
         return None
     if newest.fused.exit == Exit.GATE_FAILED and _is_outdated(request.layout, newest):
         return None
-    with suppress(
-        OSError
-    ):  # a lake that takes no note: a driver of its own says what is wrong with it
+    # a lake that takes no note: a driver of its own says what is wrong with it
+    with suppress(OSError):
         if request.layout.taken(request.run_id, request.step, newest.start).create(_by(request)):
             return newest
     return None
@@ -85,9 +84,8 @@ def announce(request: Request, run_id: str, start: str) -> bool:
     own note may have been killed before Airflow made the event.
     """
     note = request.layout.announced(run_id, "check", start)
-    with suppress(
-        OSError, ValueError
-    ):  # the event comes all the same, and another one with the next run
+    # the event comes all the same, and another one with the next run
+    with suppress(OSError, ValueError):
         if not note.create(_by(request)):
             noted = str((note.read() or {}).get("owner", ""))
             return noted.rpartition(" try ")[0] == request.owner.rpartition(" try ")[0]

@@ -166,9 +166,8 @@ class StepOperator(SparkSubmitOperator):
             self.prepare(request, size=self._size(part))
             self._secrets = secrets.of_connections(self.spec)
         except DraindownError as error:
-            with contextlib.suppress(
-                OSError
-            ):  # the cause of the error may also prevent writing the report
+            # the cause of the error may also prevent writing the report
+            with contextlib.suppress(OSError):
                 store.write(
                     request.layout, reports.of(request, started, "failed", error=error.as_dict())
                 )

@@ -31,9 +31,8 @@ from draindown.runs.report import StepReport
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_LOG = structlog.get_logger(
-    "airflow.task"
-)  # as operators have it; not all of logging's reaches a task's log
+# as operators have it; not all of logging's reaches a task's log
+_LOG = structlog.get_logger("airflow.task")
 LEASE_HELD = "lease-held"
 _HEAP_EXHAUSTED = 52  # Spark's exit code for an OutOfMemoryError
 LOOK_AGAIN = timedelta(seconds=30)

@@ -73,9 +73,8 @@ class PlanAllOperator(BaseOperator):
     def _requests(self, context: Context, not_for: Collection[str]) -> dict[str, Request]:
         root, found = project_root(str(context["dag"].fileloc)), {}
         for flow in (name for name in self.spec.flows if name not in not_for):
-            with contextlib.suppress(
-                DraindownError
-            ):  # the flow's own plan raises it, such as that of a broken suite
+            # the flow's own plan raises it, such as that of a broken suite
+            with contextlib.suppress(DraindownError):
                 found[flow] = request_for(self.spec, flow, "plan", root, context)
         return found
 
@@ -104,9 +103,8 @@ class PlanOperator(BaseOperator):
                 report = planned(request)
             waiting = fused.unannounced(request.layout)
         except DraindownError as error:
-            with contextlib.suppress(
-                OSError
-            ):  # a plan reports its own errors, but not a connection that is missing
+            # a plan reports its own errors, but not a connection that is missing
+            with contextlib.suppress(OSError):
                 reported = (
                     store.read(request.layout, request.run_id, "plan", request.start) is not None
                 )

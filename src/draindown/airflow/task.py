@@ -33,9 +33,8 @@ def skip_other_flows(spec: PipelineSpec, flow: str, step: Step, context: Context
     `bad-params`.
     """
     try:
-        refuse_conf(
-            spec, context
-        )  # before any skip, so that a run with a misspelt param does nothing
+        # before any skip, so that a run with a misspelt param does nothing
+        refuse_conf(spec, context)
     except DraindownError as error:
         fail_unreached(spec, [flow], step, context, error)
     why = left_out(context["params"], flow)
@@ -57,9 +56,8 @@ def fail_unreached(
     """Fail the task as `outcome.fail` does, and leave in each flow the report that the step would
     leave.
     """
-    with contextlib.suppress(
-        DraindownError
-    ):  # no root, or no lake, on this worker: the task's log has the error alone
+    # no root, or no lake, on this worker: the task's log has the error alone
+    with contextlib.suppress(DraindownError):
         root = project_root(str(context["dag"].fileloc))
         refuse_in_bundle(root, relative_lake(spec.lake))
         placed = rooted(spec, root)

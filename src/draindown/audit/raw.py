@@ -282,9 +282,8 @@ def json_fields(raw: bytes | str, names: Sequence[str]) -> list[str | None]:
     if not isinstance(found, dict):
         raise ValueError("is no JSON object")
     if "\\u" in text:
-        json.dumps(found, ensure_ascii=False).encode(
-            "utf-8"
-        )  # of half a pair: UnicodeEncodeError, a ValueError
+        # of half a pair: UnicodeEncodeError, a ValueError
+        json.dumps(found, ensure_ascii=False).encode("utf-8")
     return [_as_text(name, found.get(name)) for name in names]
 
 

@@ -107,9 +107,8 @@ def first_line(error: BaseException) -> str:
     exception.
     """
     text = said(error).strip()
-    if text.startswith(
-        "An error occurred while calling "
-    ):  # py4j names the call, then "\n: ", then the exception
+    # py4j names the call, then "\n: ", then the exception
+    if text.startswith("An error occurred while calling "):
         text = text.partition("\n: ")[2] or text
     return text.partition("\n")[0]
 

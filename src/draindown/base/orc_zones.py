@@ -88,9 +88,8 @@ def _decompressed(chunk: bytes, codec: int, block: int) -> bytes:
         except OSError:
             return False
 
-    size = bisect_left(
-        range(block + 1), True, 1, key=fits
-    )  # LZ4 doesn't tell it, and fails for less
+    # LZ4 doesn't tell it, and fails for less
+    size = bisect_left(range(block + 1), True, 1, key=fits)
     return bytes(pyarrow.decompress(chunk, size, "lz4_raw").to_pybytes())
 
 

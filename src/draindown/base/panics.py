@@ -33,8 +33,7 @@ def as_error() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if (
-            type(error).__name__ != "PanicException"
-        ):  # PyO3 makes the class, and no module exports it
+        # PyO3 makes the class, and no module exports it
+        if type(error).__name__ != "PanicException":
             raise
         raise Panic(said(error)) from error

@@ -321,9 +321,8 @@ def _row(row: dict[str, Any]) -> list[str]:
     from draindown.base.formatting import printable
 
     unit, position = str(row["origin"]["unit"]), str(row["origin"]["position"])
-    unit = (
-        unit.rsplit("/", 1)[-1] if unit.startswith("/") else unit
-    )  # of a path its last part; `topic/partition` whole
+    # of a path its last part; `topic/partition` whole
+    unit = unit.rsplit("/", 1)[-1] if unit.startswith("/") else unit
     cells = (
         row["quarantine_id"][:12],
         row["reason"],

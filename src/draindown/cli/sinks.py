@@ -145,9 +145,8 @@ def skip(
     with open_flow(
         request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id
     ) as opened:
-        if (
-            sink_state.in_flight(opened.layout).get(name) != waiting
-        ):  # a run finished it, or began another
+        # a run finished it, or began another
+        if sink_state.in_flight(opened.layout).get(name) != waiting:
             out.result(
                 [], f"another batch is on its way to sink {name} now, or none: nothing was given up"
             )
@@ -216,9 +215,8 @@ def _fill(request: Request, name: str, out: Output, accept_missing: bool) -> Fil
     out.note(f"starting Spark, which talks to {log.path}")
     spark = session(f"draindown {request.spec.pipeline}", size="small", log=log)
     try:
-        with at_work(
-            request
-        ):  # an error about the held lease points to `report --run`, which the note answers
+        # an error about the held lease points to `report --run`, which the note answers
+        with at_work(request):
             return fill(request, spark, name, accept_missing=accept_missing, progress=out.progress)
     finally:
         out.progress_done()

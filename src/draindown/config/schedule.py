@@ -24,9 +24,8 @@ _FIELDS = {
     "day of week": "0 to 7",
 }
 _LINES = {"@quarterly": "0 0 1 */3 *"}  # the preset that croniter does not know
-_RANDOM = re.compile(
-    r"\b[rh]\b", re.IGNORECASE
-)  # croniter's random fields: each evaluation gives another time
+# croniter's random fields: each evaluation gives another time
+_RANDOM = re.compile(r"\b[rh]\b", re.IGNORECASE)
 
 
 def check_schedule(text: str) -> str:

@@ -92,9 +92,8 @@ class SourceSpec(Model):
     A place that ends with ":" is followed by a name.
     """
 
-    if (
-        TYPE_CHECKING
-    ):  # each kind declares these fields, in the order in which its reference lists them
+    # each kind declares these fields, in the order in which its reference lists them
+    if TYPE_CHECKING:
         format: str
         max_bytes_per_trigger: int | None
         max_record_bytes: int

@@ -191,9 +191,8 @@ class _Reader:
                     mark, f"alias *{event.anchor} has no finished anchor &{event.anchor} before it"
                 )
             return self._anchors[event.anchor]
-        assert isinstance(
-            event, yaml.ScalarEvent | yaml.CollectionStartEvent
-        )  # no other event starts a node
+        # no other event starts a node
+        assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
         if event.tag not in (None, "!"):
             raise DocumentError(mark, f"tag {event.tag!r} is refused; write plain values")
         node = self._plain_node(event, events, depth)

@@ -87,9 +87,8 @@ def look_at_class_archive(desk: Desk) -> None:
         )
     if found == "ignored":
         text = f"no class is taken from {archive}: made by another Java or for other jars; JVMs start slower"
-        if (
-            "SPARK_CONF_DIR" in os.environ
-        ):  # if the directory has files, no archive matches the class path
+        # if the directory has files, no archive matches the class path
+        if "SPARK_CONF_DIR" in os.environ:
             text, again = (
                 f"SPARK_CONF_DIR keeps JVMs from {archive}: they start slower",
                 "unset SPARK_CONF_DIR",

@@ -272,9 +272,8 @@ def _lose_checkpoint(baseline: Baseline, fault: Fault) -> Injection:
         doubled,
         f"a reset of an append table ended with {_said(refusal)}, not 78 (reset-would-double)",
     )
-    aside.rename(
-        home
-    )  # the recovery that the error names: restore the whole checkpoint from a copy
+    # the recovery that the error names: restore the whole checkpoint from a copy
+    aside.rename(home)
     return injection
 
 

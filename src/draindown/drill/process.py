@@ -99,9 +99,8 @@ def wait_for_fault(home: Path, driver: Process, patience: float) -> int | None:
     """
     until, marker = time.monotonic() + patience, home / "fired"
     while True:
-        ended = (
-            driver.poll() is not None
-        )  # polled first: it may write the marker and die between the two tests
+        # polled first: it may write the marker and die between the two tests
+        ended = driver.poll() is not None
         written = marker.read_text() if marker.exists() else ""
         if written:  # a file that was created and not yet written is empty
             return int(written)

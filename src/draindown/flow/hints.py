@@ -123,9 +123,8 @@ def _dialect(flow: FlowSpec, record: str, detail: str) -> str:
 def _no_object(text: str) -> str:
     if text.startswith("["):
         return f"one object a line is wanted, this is a JSON array: say multiline: true, {_AGAIN}"
-    if text in ("{", "}", "},", "]") or re.match(
-        r'"[^"]*"\s*:', text
-    ):  # not `{"a": 1`, which may be torn
+    # not `{"a": 1`, which may be torn
+    if text in ("{", "}", "},", "]") or re.match(r'"[^"]*"\s*:', text):
         return f"one object a line is wanted, this one spans several lines: say multiline: true, {_AGAIN}"
     if "," in text and not text.startswith("{"):
         return "this is no JSON; if it is a csv, say format: csv"

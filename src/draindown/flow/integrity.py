@@ -132,9 +132,8 @@ def _lost(log: TableLog) -> str | None:
     """Describe the data files that a table's newest version lacks; None if it lacks none."""
     if not log.is_whole or not absent_files(log):
         return None
-    newest = TableLog(
-        log.path
-    )  # another driver may have rewritten and vacuumed files since the log was opened
+    # another driver may have rewritten and vacuumed files since the log was opened
+    newest = TableLog(log.path)
     lost = absent_files(newest) if newest.is_whole else []  # a reset may have put the table aside
     if not lost:
         return None

@@ -130,9 +130,8 @@ def take_over(layout: FlowHome, staged: FlowHome, *, app: tuple[WriterId, int]) 
         " left anti join held on t.quarantine_id = held.quarantine_id"
         * layout.tables.quarantine.exists
     )
-    delta.make_private(
-        layout.tables.quarantine.path
-    )  # these may be the first refused rows of the flow
+    # these may be the first refused rows of the flow
+    delta.make_private(layout.tables.quarantine.path)
     delta.append_query(
         layout.tables.quarantine.path,
         staged.tables.quarantine.path,
@@ -196,9 +195,8 @@ def identified(layout: FlowHome, which: Filter) -> list[str]:
     ):  # an id of a row with another reason is not an error
         of_others = set(identified(layout, replace(which, ids=None)))
         return [known for known in identified(layout, Filter(ids=which.ids)) if known in of_others]
-    states = (
-        replace(which, state=None) if which.ids else which
-    )  # nor is one of a row that is already decided
+    # nor is one of a row that is already decided
+    states = replace(which, state=None) if which.ids else which
     found = query(layout, "quarantine_id, state", states, "order by quarantine_id")
     ids = found["quarantine_id"].to_pylist()
     for wanted in which.ids or ():

@@ -97,9 +97,8 @@ def refuse_other_intake(layout: FlowHome, checkpoint: Checkpoint, generation: in
     if planned is None:
         return
     path = layout.tables.intake(generation).path
-    table = layout.tables.at(
-        path
-    )  # opened after the checkpoint, since a running drain writes the intake first
+    # opened after the checkpoint, since a running drain writes the intake first
+    table = layout.tables.at(path)
     last = table.version if table.exists else 0
     replaced = reads is not None and table.exists and table.id != reads
     if not replaced and planned.next_version - 1 <= last:

@@ -351,9 +351,8 @@ def _add_it(layout: FlowHome, flow: FlowSpec, one: Sighting) -> str:
     if twin is not None or not is_column_name(one.name):
         way = renamed(one.name, list(flow.columns)).removeprefix("; ") or "rename it at the source"
         return f"it can't be a column {f'beside {twin}' if twin else 'by this name'}: {way}"
-    named = shlex.quote(
-        f"{one.name}: {one.type}"
-    )  # untrusted input: quoted so that no shell runs it
+    # untrusted input: quoted so that no shell runs it
+    named = shlex.quote(f"{one.name}: {one.type}")
     add = f"add {named} to columns of flow {layout.flow}"
     if not flow.target.kind.idempotent:
         return f"{add}; rows so far keep it in _rescued"

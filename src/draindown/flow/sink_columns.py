@@ -100,9 +100,8 @@ def refuse_unready(request: Request, layout: FlowHome) -> None:
     Raises the errors of `Sink.check`, and TerminalError `sink-columns`.
     """
     for name, sink in request.declared.also_to.items():
-        if (
-            _types(request, sink, layout) is not None
-        ):  # else the first batch asks, once it has made the table
+        # else the first batch asks, once it has made the table
+        if _types(request, sink, layout) is not None:
             refuse_unready_sink(request, layout, name)
 
 

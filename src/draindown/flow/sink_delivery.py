@@ -45,9 +45,8 @@ def deliver(
     """
     name = batch.place.sink
     state = SinkState.read(layout, name)
-    given_up = state.is_given_up(
-        batch.writer, batch.number
-    )  # then nothing of it counts that was sent before
+    # then nothing of it counts that was sent before
+    given_up = state.is_given_up(batch.writer, batch.number)
     is_done = not given_up and _is_done(layout, state.of(batch.writer), sink, batch)
     reached(f"counted-{name}")
     if is_done:

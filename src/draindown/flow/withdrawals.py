@@ -30,9 +30,8 @@ def ever(layout: FlowHome) -> bool:
         return False
     try:
         live = generations.generation(layout)
-    except (
-        TerminalError
-    ):  # a damaged generation file must block neither readers nor the reset that repairs it
+    # a damaged generation file must block neither readers nor the reset that repairs it
+    except TerminalError:
         return bool(_begun(layout))
     apps = (layout.app_id(number, "quarantine", GATE) for number in range(1, live + 1))
     return any(refused.last(app) is not None for app in apps)

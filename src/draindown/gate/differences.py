@@ -35,9 +35,8 @@ def difference(
             union all select {chosen} sum(_n)::bigint from differing where _n < 0 group by all"""
         )
         by = ", ".join(identifier(name) for name in keys if name in named)
-        grouped = (
-            f"group by {by}" if by else ""
-        )  # without its keys, the rows of a table are one group
+        # without its keys, the rows of a table are one group
+        grouped = f"group by {by}" if by else ""
         (counted,) = db.execute(
             f"""with keyed as (select coalesce(sum({ROWS}) filter ({ROWS} > 0), 0) as came,
                 coalesce(-sum({ROWS}) filter ({ROWS} < 0), 0) as went from images {grouped})

@@ -47,9 +47,8 @@ def problems(config: Mapping[str, Any]) -> Iterator[str]:
     unknown = sorted(given.keys() - known.allowed)
     for name in unknown:
         yield f"there is no argument {name!r}{near(name, known.allowed)}"
-    if not unknown and config.keys() <= set(
-        CONFIGURATION
-    ):  # the one that lacks may be the one that is misspelt
+    # the one that lacks may be the one that is misspelt
+    if not unknown and config.keys() <= set(CONFIGURATION):
         for name in sorted(known.required - given.keys()):
             yield f"the argument {name!r} is required"
 

@@ -104,9 +104,8 @@ class Lake:
         else:
             accepted = self.own
         for record in self.records:
-            if (
-                record.lake == self.path and record.id != accepted.id
-            ):  # of other pipelines: a path is one lake
+            # of other pipelines: a path is one lake
+            if record.lake == self.path and record.id != accepted.id:
                 identity.remember(self.root, Record(self.path, accepted.id, record.pipeline))
         self._record(accepted)
         return accepted

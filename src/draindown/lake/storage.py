@@ -169,9 +169,8 @@ def _troubles(layout: FlowHome) -> Iterator[tuple[Trouble, str]]:
 
 def _is_full(directory: str) -> bool:
     disk = shutil.disk_usage(directory)
-    return (
-        disk.total > 0 and disk.free < _LITTLE
-    )  # a file system of the kernel, as at /sys, has no size
+    # a file system of the kernel, as at /sys, has no size
+    return disk.total > 0 and disk.free < _LITTLE
 
 
 def _nearest(path: str) -> Path:
@@ -227,9 +226,8 @@ def _full(
     found = ["no space is left on a disk"]
     if place:
         disk = shutil.disk_usage(_nearest(place))
-        if (
-            error and disk.free >= _LITTLE
-        ):  # this disk has room, so the full one is that of Spark's spill files
+        # this disk has room, so the full one is that of Spark's spill files
+        if error and disk.free >= _LITTLE:
             place, disk = scratch, shutil.disk_usage(scratch)
         found.append(f"{size(disk.free)} of {size(disk.total)} are free at {place}")
     found += [_words(error)] if error else []

@@ -199,17 +199,15 @@ class Lease:
             state = epochs.watch(newest) if newest else "released"
             if state == "alive":
                 raise self._held("another driver is at work")
-            heart = Heart(
-                epochs, newest + 1
-            )  # before the claim: the heartbeat's age is counted from here
+            # before the claim: the heartbeat's age is counted from here
+            heart = Heart(epochs, newest + 1)
             if epochs.claim(heart.number, self._card.as_dict()):
                 break
             time.sleep(POLL)  # the listing may be older than the epoch that was claimed first
         self._heart = heart
         heart.start()
-        if (
-            not self._is_free_locally()
-        ):  # a driver that took the local form meanwhile may not have seen this epoch
+        # a driver that took the local form meanwhile may not have seen this epoch
+        if not self._is_free_locally():
             heart.stop(released=state == "released")
             raise self._held(_LOCAL)
         epochs.prune(heart.number)

@@ -104,9 +104,8 @@ class Epochs:
         for decisions.
         """
         with contextlib.suppress(OSError):
-            for entry in self._store.list(
-                f"{self.home}/{number:010}."
-            ):  # the heartbeat comes before the card
+            # the heartbeat comes before the card
+            for entry in self._store.list(f"{self.home}/{number:010}."):
                 return time.time() - entry.modified.timestamp()
         return None
 
@@ -220,9 +219,8 @@ class Heart:
 
     def _beats(self) -> None:
         while not self._over.wait(self._epochs.expires / BEATS) and self.lost() is None:
-            with contextlib.suppress(
-                OSError
-            ):  # a transient failure; if it lasts, the epoch is lost
+            # a transient failure; if it lasts, the epoch is lost
+            with contextlib.suppress(OSError):
                 self._beat()
 
     def _beat(self) -> None:

@@ -200,9 +200,8 @@ def _waiting(runs: Sequence[Standing]) -> tuple[str, str]:
     for run in runs:
         told = {step.step: step for step in run.steps}
         planned, drained = told.get("plan"), told.get("drain")
-        is_earlier = (
-            drained and planned and planned.order > drained.order
-        )  # of a run that was cleared
+        # of a run that was cleared
+        is_earlier = drained and planned and planned.order > drained.order
         if drained and not is_earlier and drained.drain and drained.drain.after is not None:
             return _seen(drained.drain.after, drained), unlooked
         if planned and planned.plan and not planned.plan.replay:

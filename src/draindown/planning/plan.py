@@ -356,9 +356,8 @@ def start_seconds(layout: FlowHome, run_ids: Iterable[str]) -> float:
     spent = list[float]()
     for run_id in islice(dict.fromkeys(run_ids), _STARTS):
         drained = None
-        with suppress(
-            ValueError, TerminalError
-        ):  # a report that can't be read tells no time; `report` names it
+        # a report that can't be read tells no time; `report` names it
+        with suppress(ValueError, TerminalError):
             drained = store.read(layout, run_id, "drain")
         if drained and drained.drain and drained.outcome != "failed":
             spent.append(

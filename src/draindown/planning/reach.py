@@ -131,9 +131,8 @@ def _overlap(one: Ends, other: Ends) -> bool:
         return True
     try:
         return bool(one[0] <= other[1] and other[0] <= one[1])
-    except (
-        TypeError
-    ):  # a date and a timestamp: the result's key is of another type than the source's column
+    # a date and a timestamp: the result's key is of another type than the source's column
+    except TypeError:
         return True
 
 

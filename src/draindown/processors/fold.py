@@ -155,9 +155,8 @@ class KeyFold:
         self._snapshot = None if since is None else since.snapshot
         self._stays = since is not None and since.stays
         self._next = self._mark()
-        self._is_kept = (
-            since is not None
-        )  # states that were kept must not change with what the class does to its own
+        # states that were kept must not change with what the class does to its own
+        self._is_kept = since is not None
 
     def feed(self, times: Sequence[int], rows: list[dict[str, Any]]) -> None:
         """Take rows with their times in microseconds. Raises Failed."""

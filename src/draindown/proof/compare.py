@@ -230,9 +230,8 @@ def _differences(
     )
     db.execute("delete from falsehoods where what is null")
     key = ", ".join(f"c{at}" for at in range(len(keys)))
-    number = _number(
-        db, f"select count(*) from (select distinct {key} from falsehoods)"
-    )  # NULL is a key
+    # NULL is a key
+    number = _number(db, f"select count(*) from (select distinct {key} from falsehoods)")
     rows = db.execute(
         f"select * from falsehoods qualify row_number() over (partition by {key}) = 1 order by all limit {SHOWN}"
     ).fetchall()

@@ -139,9 +139,8 @@ def _parts(files: Mapping[str, Values], names: Sequence[str]) -> pa.Table:
 
 
 def _text(value: Any) -> str | None:
-    return (
-        None if value is None or value == "" else str(value)
-    )  # Delta writes NULL as an empty text
+    # Delta writes NULL as an empty text
+    return None if value is None or value == "" else str(value)
 
 
 def _column(name: str, kind: Any, held: set[str], parted: set[str]) -> str:

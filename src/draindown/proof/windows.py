@@ -163,9 +163,8 @@ def _is_certain(function: str, distinct: bool, kind: str) -> bool:
     decimal = kind.startswith("decimal")
     match function:
         case "count":
-            return (
-                not distinct or decimal or kind in _EXACT
-            )  # distinct doubles: NaN and zeros have signs
+            # distinct doubles: NaN and zeros have signs
+            return not distinct or decimal or kind in _EXACT
         case "sum":
             return (
                 decimal or kind in _WHOLE

@@ -112,9 +112,8 @@ class Judge:
                 else ("unclear", f"{words}: no event is known")
             )
         event = self.events.by_sequence[at]
-        if (
-            at in ends.withheld and event is not None and _IS_HIDDEN in event
-        ):  # it stays among them when it is withdrawn
+        # it stays among them when it is withdrawn
+        if at in ends.withheld and event is not None and _IS_HIDDEN in event:
             return "withdrawn", f"{words}: the gate withdrew it"
         if event is None and deletes is False:
             return "superseded", f"{words}: a delete has the same sequence"

@@ -212,9 +212,8 @@ class _Table:
             return known
         without = self._absent_sources(key)
         if len(without) == len(tables) and all(trace.state != "unknown" for trace in without):
-            return replace(
-                known, without=without, gone=[]
-            )  # what the sources say of their keys is enough
+            # what the sources say of their keys is enough
+            return replace(known, without=without, gone=[])
         return replace(
             known,
             without=without,

@@ -359,9 +359,8 @@ def begin(
     own = card(staged, begun.generation) or Card(
         begun.generation, begun.previous, at, by, rebuilt=True
     )
-    missing = (
-        () if layout.own_intakes else found.missing
-    )  # an intake of its own holds only what is there
+    # an intake of its own holds only what is there
+    missing = () if layout.own_intakes else found.missing
     # given up before it began, or since: `discard_input` refuses what it has read
     own = replace(
         own, without=tuple(sorted({*own.without, *missing, *given_up(source_of(request))}))

@@ -185,9 +185,8 @@ def unfinished(layout: FlowHome) -> list[Replay]:
     found = [_as_far(layout, replay) for replay in pinned if replay]
     live = generations.generation(layout)
     left = [replay for replay in found if replay.left and replay.generation == live]
-    return sorted(
-        left, key=lambda replay: replay.parts[0].batch
-    )  # which grows with each replay of a generation
+    # which grows with each replay of a generation
+    return sorted(left, key=lambda replay: replay.parts[0].batch)
 
 
 def settle(layout: FlowHome, *, by: str, reached: StepHook = ignore_step) -> int:

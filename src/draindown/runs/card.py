@@ -351,9 +351,8 @@ def _earlier(steps: Sequence[StepReport]) -> Mapping[str, int]:
     """
     run = next((s.run for s in reversed(steps) if s.run), None)
     own = next((s.drain.totals for s in steps if s.drain), {})
-    drains = any(
-        s.step in ("plan", "drain") for s in steps
-    )  # the card of a check alone omits batches
+    # the card of a check alone omits batches
+    drains = any(s.step in ("plan", "drain") for s in steps)
     if run is None or not drains or run.totals.get("batches", 0) <= own.get("batches", 0):
         return {}
     return {name: number - own.get(name, 0) for name, number in run.totals.items()}

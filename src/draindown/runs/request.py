@@ -172,9 +172,8 @@ class Request(BaseModel):
             raise ValueError("a request replays input or refused rows, not both")
         if self.flow not in self.spec.flows:
             raise ValueError(f"the pipeline has no flow {self.flow!r}")
-        object.__setattr__(
-            self, "spec", self.spec.beside(self.neighbours).placed(Path(self.root))
-        )  # a decoded spec knows no neighbours yet
+        # a decoded spec knows no neighbours yet
+        object.__setattr__(self, "spec", self.spec.beside(self.neighbours).placed(Path(self.root)))
         return self
 
     @property

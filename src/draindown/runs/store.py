@@ -132,9 +132,8 @@ def forget_old(layout: FlowHome, *, keep: int = KEPT_RUNS, age: timedelta = KEPT
     gone = 0
     for home in (layout.reports, layout.all_validations):
         written = list(_contents(home))
-        last = _newest(
-            written, lambda one: min(one.began, one.modified)
-        )  # an id of a start may be ahead of the clock
+        # an id of a start may be ahead of the clock
+        last = _newest(written, lambda one: min(one.began, one.modified))
         for name in _newest_first(written)[keep:]:
             if now() - last[name] > age:
                 _remove(f"{home}/{name}/")

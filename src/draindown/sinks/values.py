@@ -27,9 +27,8 @@ def ready(column: pa.Array) -> list[Any]:
         zone = "Z" if form.tz else ""
         moment = column.cast(pa.timestamp("us", "UTC" if form.tz else None))
         return pc.strftime(moment, f"%Y-%m-%dT%H:%M:%S{zone}").to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_nested(form) or pa.types.is_date(
-        form
-    ):  # as text: Python has no dates beyond the year 9999
+    # as text: Python has no dates beyond the year 9999
+    if pa.types.is_nested(form) or pa.types.is_date(form):
         column = column.cast(_mapped(form, _in_utc)).cast(_mapped(form, _as_text))
     convert = _converter(form)
     if convert is None:

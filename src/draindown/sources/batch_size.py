@@ -28,9 +28,8 @@ _KEPT_SHARE = 4  # heap / this = bytes for the persisted rows of a batch and the
 _LARGEST_SHARE = (
     4  # heap / this = most unpacked bytes: a slice is final, and later ones may need more memory
 )
-_TELLING = (
-    8 * 1024**2
-)  # unpacked bytes: the cost of a smaller batch is mostly fixed, so it is not used for estimates
+# unpacked bytes: the cost of a smaller batch is mostly fixed, so it is not used for estimates
+_TELLING = 8 * 1024**2
 _LONGEST = 600.0  # seconds: batches do not grow beyond it, since a kill loses that much work and a stop waits that long
 _SPILLED_SHARE = (
     0.9  # of a batch's persisted bytes: up to this share, spilling cost no measurable time

@@ -56,7 +56,6 @@ def causes(error: BaseException) -> Iterator[tuple[str, str, str]]:
 def _condition(java: Any) -> str:
     try:
         return str(java.getCondition() or "")
-    except (
-        Py4JError
-    ):  # only Spark's own errors have one, and py4j can't be asked which methods there are
+    # only Spark's own errors have one, and py4j can't be asked which methods there are
+    except Py4JError:
         return ""

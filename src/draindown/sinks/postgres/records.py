@@ -70,9 +70,8 @@ class Records:
             return
         try:
             opened.execute(self.ddl.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
-        except (
-            errors.UniqueViolation
-        ):  # of the catalog: another connection makes it at the same moment
+        # of the catalog: another connection makes it at the same moment
+        except errors.UniqueViolation:
             if not self._exists(opened):
                 raise
 

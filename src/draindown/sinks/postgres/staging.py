@@ -24,9 +24,8 @@ from draindown.sinks.values import JSON, ready
 if TYPE_CHECKING:
     import psycopg
 
-_WRITTEN = csv.WriteOptions(
-    include_header=False, quoting_style="all_valid"
-)  # NULL is what has no quotes
+# NULL is what has no quotes
+_WRITTEN = csv.WriteOptions(include_header=False, quoting_style="all_valid")
 _AT_ONCE = 50_000  # rows of one COPY, which ends within `timeout`
 
 
@@ -111,9 +110,8 @@ class Staging:
             f" on conflict ({', '.join(self._keys)}) do {f'update set {changed}' if changed else 'nothing'}"
         )
         self._connection.again()
-        opened.execute(
-            "set constraints all immediate"
-        )  # one that is deferred would fail the commit
+        # one that is deferred would fail the commit
+        opened.execute("set constraints all immediate")
         if self._target.triggers and most is None:
             self._connection.again()
             self._refuse_changed(opened)

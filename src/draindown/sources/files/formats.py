@@ -112,9 +112,8 @@ class Columnar:
         except (
             Exception
         ) as error:  # of a broken file pyarrow's readers raise whatever they stumble over
-            if (
-                isinstance(error, OSError) and error.errno is not None
-            ):  # storage failed; a broken file has no errno
+            # storage failed; a broken file has no errno
+            if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise Broken(
                 f"bad-{source.format}", f"{type(error).__name__}: {str(error)[:500]}"

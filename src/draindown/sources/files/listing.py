@@ -302,9 +302,8 @@ class _Walk:
             self.notes.add("ignored", path, detail, "check what it links to, or its permissions")
             return
         if not stat.S_ISREG(found.st_mode):
-            named = isinstance(entry, Path) and stat.S_ISDIR(
-                found.st_mode
-            )  # `files` ends in a name, not in a pattern
+            # `files` ends in a name, not in a pattern
+            named = isinstance(entry, Path) and stat.S_ISDIR(found.st_mode)
             then = (
                 f"name the files in it: end `files` in {name}/*"
                 if named

@@ -110,9 +110,8 @@ class Files:
         catalog.create(self._flow.layout)
         listed, seen = self._listing(now), self._flow.layout.view()
         found = sort_out(seen, listed)
-        self._seen = Listing(
-            list(found.new), []
-        )  # files that earlier pinnings were done with are done with
+        # files that earlier pinnings were done with are done with
+        self._seen = Listing(list(found.new), [])
         last = catalog.last_slice(seen)
         self._pinning = FilesPinning(self._flow, found, listed.findings, now, last, progress)
         return self._pinning

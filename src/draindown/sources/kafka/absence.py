@@ -87,9 +87,8 @@ def unexplained(
     wrong, whole = miscounted(units, read, gaps, may_lack), miscounted(units, read, gaps, ())
     if held := [as_kept(span_of(unit)) for unit in units if unit.kept and unit.name in whole]:
         before, wrong = wrong, miscounted(units, read, gaps, may_lack, raw.counts(layout, held))
-        if (
-            compacted is not None
-        ):  # an audit that comes later may not find them in the lake any more
+        # an audit that comes later may not find them in the lake any more
+        if compacted is not None:
             _accept_kept(
                 layout, [one for one in held if one.unit in before and one.unit not in wrong]
             )

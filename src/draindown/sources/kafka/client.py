@@ -259,9 +259,8 @@ class Client:
                         raise
                     again.append((where.topic, where.partition))
             if left := again:
-                time.sleep(
-                    pause
-                )  # new partitions get their leaders within moments, hundreds of them within seconds
+                # new partitions get their leaders within moments, hundreds of them within seconds
+                time.sleep(pause)
                 pause *= 1.5
         return found
 

@@ -164,9 +164,8 @@ def unread(
         held, last = have.get(place), known.get(place)
         if held is None:
             assert last is not None, "a place is held or known"
-            spans.append(
-                replace(last, start=last.until)
-            )  # also once it was accepted: the same log may come back
+            # also once it was accepted: the same log may come back
+            spans.append(replace(last, start=last.until))
             losses += _gone(last, here, accepted)
             continue
         # the loss `topic-recreated` stands for all partitions of a topic that was created again

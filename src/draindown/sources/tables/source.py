@@ -114,9 +114,8 @@ class Tables:
             for (table, unit), found in zip(units, changes, strict=True)
         ]
         if not any(one.rows for one in changes):
-            alone = (
-                decided[0] != decided[1]
-            )  # a decision alone is one thing to read, and so is a table that is outrun
+            # a decision alone is one thing to read, and so is a table that is outrun
+            alone = decided[0] != decided[1]
             due = [
                 not at if alone else table.is_outrun(unit, now)
                 for at, (table, unit) in enumerate(units)

@@ -94,9 +94,8 @@ class Upstream:
     @cached_property
     def log(self) -> TableLog:
         """The table at its newest version, which is none before `pointer`: that is read first."""
-        _ = (
-            self._newest_pointer
-        )  # the other way round, a version published in between would lack its commits
+        # the other way round, a version published in between would lack its commits
+        _ = self._newest_pointer
         return TableLog(self.path)
 
     def reopen(self) -> None:

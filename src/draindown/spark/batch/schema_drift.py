@@ -68,9 +68,8 @@ def look(batch: Batch, frame: DataFrame, counted: Counted) -> Found:
     """
     policy = batch.writer.flow.drift
     news = _marked(batch, frame, counted) if counted.sum("marked") else News()
-    if (
-        batch.kind == "quarantine"
-    ):  # chosen records of a file say nothing of what the whole file lacks
+    # chosen records of a file say nothing of what the whole file lacks
+    if batch.kind == "quarantine":
         news = replace(news, missing=())
     _refuse(
         batch,
@@ -210,9 +209,8 @@ def _name(one: Seen) -> str:
 def _typed(one: Seen, batch: Batch) -> str:
     kind = _type(one, batch)
     shown = "TYPE" if kind in (NO_VALUE, EMPTY, UNSEEN) else kind
-    return shlex.quote(
-        f"{printable(one.name, 60)}: {shown}"
-    )  # quoted, because the field name comes from the input
+    # quoted, because the field name comes from the input
+    return shlex.quote(f"{printable(one.name, 60)}: {shown}")
 
 
 def _type(one: Seen, batch: Batch) -> str:

@@ -203,9 +203,8 @@ def _range(new: DataFrame, fields: Sequence[str]) -> Column:
     within = [F.lit(True)]
     for at, name in enumerate(ranged):
         values, low, high = found[3 * at : 3 * at + 3]
-        if (
-            values and values == count
-        ):  # a column with NULLs has no range: NULLs may be duplicates too
+        # a column with NULLs has no range: NULLs may be duplicates too
+        if values and values == count:
             within.append(
                 F.col(name).between(*[F.lit(end).cast(kinds[name]) for end in (low, high)])
             )

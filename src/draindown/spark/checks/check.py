@@ -64,9 +64,8 @@ def check(request: Request, spark: SparkSession) -> StepReport:
         return report.of(request, started, "idle", findings=[unpublishable])
     since = state.published.version if state.published else -1
     generation = generations.generation(request.layout)
-    target_log.verify(
-        request.layout, since, state.version, generation
-    )  # a drain beside may not have closed its batch
+    # a drain beside may not have closed its batch
+    target_log.verify(request.layout, since, state.version, generation)
     rows = (
         unpublished_rows(spark, request.layout.tables.target.path, state)
         if state.pending and state.changed

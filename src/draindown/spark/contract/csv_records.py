@@ -95,9 +95,8 @@ def _repeats(dialect: Dialect, header: str) -> Column:
     cells = f"slice({trimmed}, 1, {len(names)})"
     rest = f"array_remove(slice({trimmed}, {len(names) + 1}, size({trimmed})), '')"
     is_whole = f"array_join({_cells(dialect, value)}, {literal(dialect.delimiter)}) = {value}"
-    wanted = F.from_json(
-        F.lit(json.dumps(names)), "array<string>"
-    )  # no SQL text: Spark would replace ${}
+    # no SQL text: Spark would replace ${}
+    wanted = F.from_json(F.lit(json.dumps(names)), "array<string>")
     same = F.expr(f"{is_whole} and size({rest}) = 0") & (F.expr(cells) == wanted)
     return F.when(F.expr(is_likely), same).otherwise(F.lit(False))
 
@@ -174,9 +173,8 @@ def _unknown(names: Sequence[str], flow: FlowSpec) -> Column:
     # by place, not one expression per name: there may be thousands
     value = _value(flow.source.dialect, f"get({_CELLS}, at)")
     values = f"transform(array({', '.join(map(str, named))}), at -> {value})"
-    keys = F.from_json(
-        F.lit(json.dumps(list(named.values()))), "array<string>"
-    )  # no SQL text: Spark would replace ${}
+    # no SQL text: Spark would replace ${}
+    keys = F.from_json(F.lit(json.dumps(list(named.values()))), "array<string>")
     unknown = F.to_json(
         F.map_filter(F.map_from_arrays(keys, F.expr(values)), lambda _, cell: cell.isNotNull())
     )

@@ -46,9 +46,8 @@ def arrived(frame: DataFrame, blocks: Sequence[BlockOrigin]) -> DataFrame:
         return frame.withColumn(ARRIVED_AT, F.timestamp_micros(ARRIVED)).drop(*PLACE, ARRIVED)
     rows: list[tuple[str | int, ...]] = sorted({(one.spelled, one.arrived_us) for one in blocks})
     by: Sequence[str] = PLACE[:1]
-    if len(rows) > len(
-        {one.spelled for one in blocks}
-    ):  # records of a unit that did not arrive together
+    # records of a unit that did not arrive together
+    if len(rows) > len({one.spelled for one in blocks}):
         by, rows = PLACE[:2], [(one.spelled, one.block, one.arrived_us) for one in blocks]
     found = _looked_up(frame, by, {"_us": NUMBER}, rows)
     return found.withColumn(ARRIVED_AT, F.timestamp_micros("_us")).drop(*PLACE, "_us")

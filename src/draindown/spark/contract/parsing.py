@@ -128,9 +128,8 @@ def _judge(
 
 
 def _why(flow: FlowSpec, frame: DataFrame, refusals: Sequence[_Refusal]) -> Column:
-    code = F.coalesce(
-        F.col("_code"), F.lit(1)
-    )  # the optimizer fails on an array index that is always NULL
+    # the optimizer fails on an array index that is always NULL
+    code = F.coalesce(F.col("_code"), F.lit(1))
 
     def told(values: Sequence[str | None]) -> Column:
         return F.element_at(F.array(*[F.lit(value).cast("string") for value in values]), code)

@@ -178,9 +178,8 @@ class PlainLines:
             return _TEXT
         if kind.startswith("decimal"):
             return _decimal(kind)
-        if (
-            kind == "timestamp"
-        ):  # without an offset, a time may be none in a zone whose clocks change
+        # without an offset, a time may be none in a zone whose clocks change
+        if kind == "timestamp":
             offset = f"{_OFFSET}?" if text_values.one_moment(self._zone) else _OFFSET
             return f'"{_YEARS}{_DAY}{_CLOCK}{offset}"'
         return _PATTERNS[kind]

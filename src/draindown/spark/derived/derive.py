@@ -280,9 +280,8 @@ def _output(work: Work, counts: Counts) -> BatchRow:
     row = replace(row, touched=touched, absent=absent)
     wrong = ["more keys than were touched"] if row.absent < 0 else []
     if row.kind == "source":  # what a replay touches may be gone from the source and from the table
-        gone = (
-            row.deleted if work.batch.slice.is_fill else 0
-        )  # of these keys the source may have no row
+        # of these keys the source may have no row
+        gone = row.deleted if work.batch.slice.is_fill else 0
         wrong += work.resolved.kind.wrong(replace(row, touched=touched - gone))
     if wrong:
         raise not_adding_up(row, wrong)

@@ -129,9 +129,8 @@ def count(
     numbers |= {
         name: F.coalesce(F.sum(f"_{name}"), F.lit(0)) for name in ("fresh", "old", "missed")
     }
-    if list(scope_keys or keys) != list(
-        keys
-    ):  # first by scope, in the same pass; a scope's column may be named `old`
+    # first by scope, in the same pass; a scope's column may be named `old`
+    if list(scope_keys or keys) != list(keys):
         by_key = by_key.groupBy(*map(quoted, scope_keys)).agg(
             *(one.alias(f"_{name}") for name, one in numbers.items())
         )

@@ -94,9 +94,8 @@ def _formatted(frame: DataFrame) -> str:
     jvm = frame.sparkSession._jvm
     assert jvm is not None  # a classic session has one
     with configured(frame.sparkSession, _WHOLE):
-        return str(
-            jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted")
-        )  # as DataFrame.explain
+        # as DataFrame.explain
+        return str(jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted"))
 
 
 _WHOLE = {"spark.sql.debug.maxToStringFields": "10000"}

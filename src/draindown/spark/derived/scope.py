@@ -237,9 +237,8 @@ def spanned(
         *(F.timestamp_micros(one).cast("string") for one in (F.min(LOW), F.max(HIGH)))
     ).first()
     assert bounds is not None  # an aggregate without groups has one row
-    known = all(
-        text and text[0].isdigit() for text in bounds
-    )  # years before 1 and beyond 9999 have a sign
+    # years before 1 and beyond 9999 have a sign
+    known = all(text and text[0].isdigit() for text in bounds)
     times: Mapping[str, Sequence[Range]] = {span.start: [(bounds[0], bounds[1])]} if known else {}
     pruning = Pruning(touched.pruning.values, {**touched.pruning.ranges, **times})
     return Spanned(Touched(found, touched.number, touched.pruning), span, pruning)

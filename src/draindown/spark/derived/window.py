@@ -101,9 +101,8 @@ class Windows(Direct):
             own = F.lit(True) if bucket == WHOLE else bucket.has(self.home())
             return F.when(self.belongs() & own, 1).otherwise(0)
         newest, groups = self._newest(), list(map(_column, self.spec.group_by))
-        step = F.lit(self.spec.step * 1_000_000).cast(
-            "bigint"
-        )  # a product of two integers could overflow
+        # a product of two integers could overflow
+        step = F.lit(self.spec.step * 1_000_000).cast("bigint")
         oldest = self._micros() - F.lit(self.spec.seconds * 1_000_000) + 1
         number = F.floor((newest - oldest) / step).cast("int") + 1
         if bucket != WHOLE:

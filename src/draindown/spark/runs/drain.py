@@ -303,9 +303,8 @@ def _python_errors(state: _Drain) -> Iterator[None]:
     except (StreamingQueryException, Py4JJavaError, TransientError):
         if isinstance(state.failure, _Stopped):
             return
-        if (
-            state.failure is not None
-        ):  # Spark's error wraps the text of the Python exception in a Java stack trace
+        # Spark's error wraps the text of the Python exception in a Java stack trace
+        if state.failure is not None:
             raise state.failure from (state.failure.__cause__ or state.failure.__context__)
         raise
 

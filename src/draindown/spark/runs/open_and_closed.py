@@ -69,9 +69,8 @@ class OpenAndClosed:
         paths = {one.path() for one in self._list(transaction.filterFiles(wanted, False))}
         end = end_path(json.loads(transaction.metadata().schemaString())["fields"])
         found: dict[str, list[HistoryFile]] = defaultdict(list)
-        for add in (
-            transaction.snapshot().allFiles().collectAsList()
-        ):  # those of `filterFiles` have no statistics
+        # those of `filterFiles` have no statistics
+        for add in transaction.snapshot().allFiles().collectAsList():
             if add.path() in paths:
                 found[str(add.partitionValues())].append(_file(add, end or ()))
         return found.values()

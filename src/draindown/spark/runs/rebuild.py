@@ -112,9 +112,8 @@ def _swap(staged: Request, spark: SparkSession, reached: StepHook) -> None:
     said, layout = swap.swap(staged), staged.layout
     reached("staged")
     table = layout.live.tables.target
-    if (
-        staged.declared.also_to and table.exists
-    ):  # they are compared with the version from before, by the log
+    # they are compared with the version from before, by the log
+    if staged.declared.also_to and table.exists:
         set_properties(spark, table.path, readers.lacking_log(table))
     writer = TableWriter(layout, staged.declared, layout.staged, said.batches - 1)
     targets_swap.swap(spark, writer, said.as_metadata())

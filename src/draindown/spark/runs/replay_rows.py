@@ -242,9 +242,8 @@ def _restored(
     # a column of a type that JSON can't represent was added after the withdrawal, so it is NULL in
     # these rows
     without = {CHANGED_AT, *json_rows.unwritable(schema)}
-    if (
-        request.flow_spec.target.history is not None
-    ):  # kept are the events of a row, not its start and end
+    # kept are the events of a row, not its start and end
+    if request.flow_spec.target.history is not None:
         without |= {*History.made}
     without.add(SEQUENCES)  # a row that was withdrawn before its table was merged has none
     held = StructType([field for field in schema if field.name not in without])

@@ -162,9 +162,8 @@ def _respooled(
                 # writer noted
                 out.write_table(_copied(rows.cast(schema), kinds, _uri(file), before))
                 before += rows.num_rows
-    spark.conf.set(
-        _NESTED, "false"
-    )  # it allocates 4,096 rows per nested field: thousands of fields fill the heap
+    # it allocates 4,096 rows per nested field: thousands of fields fill the heap
+    spark.conf.set(_NESTED, "false")
     return spark.read.parquet(hadoop_path(str(copy)))
 
 

@@ -161,9 +161,8 @@ def _bound(of: DataFrame, at: Column) -> str | None:
     without one.
     """
     kind = of.select(at.alias("at")).schema["at"].dataType
-    if isinstance(
-        kind, TimestampType
-    ):  # not as text, of which an hour stands for two when clocks go back
+    # not as text, of which an hour stands for two when clocks go back
+    if isinstance(kind, TimestampType):
         found = of.agg(F.min(F.unix_micros(at))).collect()[0][0]
         return None if found is None else f"timestamp_micros({found})"
     if kind.typeName() not in _EXACT:

@@ -103,9 +103,8 @@ def _shape(accepted: Accepted, table: StructType) -> Shape:
         raise _lacking(writer, missing, [name for name in order if not is_own(name)])
     was = last_definition(writer, "partial")
     merged = set(part.columns([name for name in order if name in table.names]))
-    gone = (
-        set(order).difference(accepted.rows.columns, added) if was else set()
-    )  # left `columns`: as it was before
+    # left `columns`: as it was before
+    gone = set(order).difference(accepted.rows.columns, added) if was else set()
     merged = (merged - gone) | gone.intersection(was["partial"] if was else ())
     partial = [name for name in order if name in merged]
     whole = [name for name in order if name in table.names and name not in merged]

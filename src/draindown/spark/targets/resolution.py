@@ -230,9 +230,8 @@ def _in_order(value: Column, kind: DataType) -> Column:
             return value
         case MapType(keyType=key, valueType=held):
             is_plain = isinstance(key, AtomicType) and not isinstance(key, BinaryType)
-            if is_plain and not _holds_map(
-                held
-            ):  # without a lambda: windows over lambdas share no sort
+            # without a lambda: windows over lambdas share no sort
+            if is_plain and not _holds_map(held):
                 return F.map_from_entries(F.sort_array(F.map_entries(value)))
 
             def entry(one: Column) -> Column:

@@ -138,9 +138,8 @@ class Judged:
         hashed = [to]
         for name in wanted.columns:
             kind = self._rows.schema[_own(self._names.index(name))].dataType
-            if not any(
-                word in kind.simpleString() for word in _FLOATS
-            ):  # a sum of doubles depends on its order
+            # a sum of doubles depends on its order
+            if not any(word in kind.simpleString() for word in _FLOATS):
                 value = _hashable(self._column(name), kind)
                 hashed += [value.isNull(), value]
         counted = fits | F.startswith(F.col(_why(at)), F.lit(GIVEN_UP))

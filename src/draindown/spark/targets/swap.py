@@ -29,9 +29,8 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
     if not TableLog(path).exists:
         delta_target.create(spark, path, rows.schema, flow)
     statistics = bounded(rows.schema, flow)
-    if (
-        TableLog(path).properties.get(delta.BOUNDED, "") != statistics
-    ):  # it may name columns that the overwrite drops
+    # it may name columns that the overwrite drops
+    if TableLog(path).properties.get(delta.BOUNDED, "") != statistics:
         spark.sql(
             f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')"
         )
