@@ -68,7 +68,7 @@ def look_at_lease(desk: Desk) -> None:
     elif left := lease_holder.left_open(desk.layout):
         found = f"its last holder did not leave in order: {left}; the next driver waits until that is sure, and follows"
         desk.note("stale-lease", "lease", found, f"draindown run {desk.layout.pipeline}")
-    elif Path(f"{desk.layout.lease}/owner.json").exists():
+    elif desk.layout.owner.exists:
         found = "the last driver died without taking its card away; the lease itself is free"
         desk.note("stale-owner-card", "lease", found, f"draindown run {desk.layout.pipeline}")
     for path in lease_holder.unfenced(desk.layout):

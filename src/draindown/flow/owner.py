@@ -34,11 +34,10 @@ def refuse_other(layout: FlowHome) -> bool:
     if _has_written(layout):
         return False
     for path, (pipeline, flow) in _writers(layout):
-        home = replace(layout, pipeline=pipeline, flow=flow).home
-        if (pipeline, flow) != (layout.pipeline, layout.flow) and Path(home).is_dir():
-            raise _of_another(
-                layout, path, f"{pipeline}/{flow}", home, "its batches are in the table"
-            )
+        other = replace(layout, pipeline=pipeline, flow=flow)
+        if (pipeline, flow) != (layout.pipeline, layout.flow) and other.exists:
+            held = "its batches are in the table"
+            raise _of_another(layout, path, f"{pipeline}/{flow}", other.home, held)
     return True
 
 

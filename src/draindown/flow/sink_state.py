@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Self
 
 from draindown.base.clock import now
@@ -154,7 +153,6 @@ class SinkState:
 
     def write(self, layout: FlowHome, name: str) -> None:
         """Replace the document."""
-        Path(layout.sinks).mkdir(mode=0o700, exist_ok=True)
         layout.sink(name).write(asdict(self))
 
     def of(self, writer: str) -> Sending | None:

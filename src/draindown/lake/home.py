@@ -65,6 +65,11 @@ class FlowHome:
         found: T = self._opened[key]
         return found
 
+    @property
+    def exists(self) -> bool:
+        """Whether the flow has state in the lake."""
+        return Path(self.home).is_dir()
+
     def make(self) -> None:
         """Create the directory of the flow's state. No-op if it exists.
 

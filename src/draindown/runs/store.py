@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
-from pathlib import Path
 from typing import NamedTuple
 
 from draindown.base.clock import now
@@ -41,7 +40,7 @@ def next_start(layout: FlowHome) -> str:
     """
     try:
         start = new_start(_newest_start(layout))
-        if Path(layout.home).is_dir():  # an id alone begins no lake
+        if layout.exists:  # an id alone begins no lake
             layout.newest_start.write({"start": start})
         return start
     except OSError:  # the step itself says what is wrong with the lake
