@@ -40,7 +40,7 @@ _ABOUT = {
     "F22 F23 F24 F25 F33 F34 F35 F36": ("sources/kafka", "spark/sources", *_DRAIN),
     "F27": ("base", "lease", *_DRAIN),
     "F28 F29 F30": ("flow", "sources/files", "spark/runs", "spark/sources"),
-    "F31": ("spark/contract", "spec", *_DRAIN),
+    "F31": ("spark/contract", "config", *_DRAIN),
     "F32": ("gate", "spark/checks"),
     "F37 F38": ("sources/tables", "spark/derived", *_DRAIN),
     "F39 F40 F41": ("lease", "sinks", *_DRAIN),

@@ -62,7 +62,7 @@ def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, st
 
 def test_help_is_quick_and_loads_nothing_heavy() -> None:
     heavy = "pyspark deltalake duckdb pandas pyarrow airflow great_expectations"
-    script = "import sys; from draindown.cli import main; code = main(['--help'])\n"
+    script = "import sys; from draindown.cli.program import main; code = main(['--help'])\n"
     script += f"print(*[m for m in '{heavy}'.split() if m in sys.modules], file=sys.stderr); sys.exit(code)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
