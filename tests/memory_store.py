@@ -39,3 +39,8 @@ class MemoryStore:
 
     def delete(self, key: str) -> None:
         self._held.pop(key, None)
+
+    def delete_prefix(self, prefix: str) -> None:
+        with self._lock:
+            for key in [key for key in self._held if key.startswith(prefix)]:
+                del self._held[key]

@@ -65,6 +65,33 @@ def test_what_is_put_is_read_and_what_is_deleted_is_not(store: Store, home: str)
     assert store.put(key, b"") == (store.read(key) or ("", ""))[1]
 
 
+def test_a_prefix_goes_with_all_that_is_under_it_and_nothing_else(store: Store, home: str) -> None:
+    gone = [f"{home}/a/b.json", f"{home}/a/b/c.json"]
+    kept = [f"{home}/a.json", f"{home}/ab/c.json"]
+    for key in [*gone, *kept]:
+        store.put(key, b"one")
+    store.delete_prefix(f"{home}/a/")
+    assert keys(store, f"{home}/") == kept
+    store.delete_prefix(f"{home}/a/")
+    assert store.create(gone[0], b"two") is not None
+
+
+def test_many_that_delete_a_prefix_at_once_all_end(store: Store, home: str) -> None:
+    for number in range(200):
+        store.put(f"{home}/a/{number % 7}/{number}.json", b"one")
+    at_once(lambda _: store.delete_prefix(f"{home}/a/"))
+    assert keys(store, home) == []
+
+
+def test_a_listing_looks_only_where_the_prefix_may_be(store: Store, home: str) -> None:
+    for key in ("a/0.json", "a/0/x.json", "a/rows/0.json", "ab/0.json"):
+        store.put(f"{home}/{key}", b"one")
+    assert keys(store, f"{home}/a/0") == [f"{home}/a/0.json", f"{home}/a/0/x.json"]
+    assert keys(store, f"{home}/a") == [
+        f"{home}/{key}" for key in ("a/0.json", "a/0/x.json", "a/rows/0.json", "ab/0.json")
+    ]
+
+
 def test_a_key_is_created_once(store: Store, home: str) -> None:
     key = f"{home}/a.json"
     tag = store.create(key, b"one")

@@ -70,6 +70,12 @@ class Store(Protocol):
         """Delete the key. No-op if it is absent."""
         ...
 
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete all keys that begin with `prefix`, which ends with a slash. Not atomic: a crash
+        leaves some of them.
+        """
+        ...
+
 
 class LocalStore:
     """The store on a file system: keys are paths. Files and directories that it creates are
@@ -129,6 +135,16 @@ class LocalStore:
             draft.unlink(missing_ok=True)
         with suppress(OSError):  # the directory is not empty, or it is gone
             path.parent.rmdir()
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete the directory with everything in it, drafts included."""
+        # not shutil.rmtree: it fails where another process deletes as well
+        for home, directories, names in os.walk(prefix, topdown=False, onerror=_unless_absent):
+            links = (name for name in directories if Path(home, name).is_symlink())
+            for name in (*names, *links):
+                Path(home, name).unlink(missing_ok=True)
+            with suppress(OSError):  # another process deleted it, or wrote to it
+                Path(home).rmdir()
 
 
 def store_of(key: str) -> Store:

@@ -135,15 +135,9 @@ def forget_old(layout: FlowHome, *, keep: int = KEPT_RUNS, age: timedelta = KEPT
         last = _newest(written, lambda one: min(one.began, one.modified))
         for name in _newest_first(written)[keep:]:
             if now() - last[name] > age:
-                _remove(f"{home}/{name}/")
+                store_of(home).delete_prefix(f"{home}/{name}/")
                 gone += 1
     return gone
-
-
-def _remove(prefix: str) -> None:
-    store = store_of(prefix)
-    for entry in store.list(prefix):
-        store.delete(entry.key)
 
 
 def _newest_first(contents: Iterable[_File]) -> list[str]:
