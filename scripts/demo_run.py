@@ -158,7 +158,7 @@ class DemoRun:
 
     def show(self, questions: Iterable[Question]) -> None:
         """Print the run card, and the answers of tables that exist, read without Spark."""
-        from draindown.lake.table_log import TableLog
+        from draindown.lake.table import Table
         from draindown.runs.card import card
 
         steps = []
@@ -168,9 +168,9 @@ class DemoRun:
         say("Run card")
         print(card([step for step in steps if step is not None]))
         for title, path, sql in questions:
-            if TableLog(path).exists:
+            if Table(path).exists:
                 say(title)
-                _print_rows(TableLog(path).query(sql).to_pylist())
+                _print_rows(Table(path).query(sql).to_pylist())
 
 
 def _request(spec: PipelineSpec, flow: str) -> Request:

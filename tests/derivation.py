@@ -19,7 +19,7 @@ from draindown.base.progress import StepHook, ignore_step
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
 from draindown.spark.derived import images
@@ -105,7 +105,7 @@ class Derivation:
     @property
     def version(self) -> int:
         """The newest version of the source."""
-        return TableLog(self.path).version
+        return Table(self.path).version
 
     def insert(self, *rows: tuple[Any, ...]) -> None:
         """Append rows (id, seq, k, at, n, x, noise)."""

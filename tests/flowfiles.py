@@ -16,7 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.config.models import PipelineSpec
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
@@ -91,14 +91,14 @@ def table_of(layout: FlowHome, name: str) -> str:
 def rows_read(patch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each query over a Delta table gives from now on, in a list that grows."""
     read: list[int] = []
-    query = TableLog.query
+    query = Table.query
 
-    def counted(log: TableLog, sql: str, *beside: Any) -> pa.Table:
+    def counted(log: Table, sql: str, *beside: Any) -> pa.Table:
         found = query(log, sql, *beside)
         read.append(found.num_rows)
         return found
 
-    patch.setattr(TableLog, "query", counted)
+    patch.setattr(Table, "query", counted)
     return read
 
 
@@ -159,7 +159,7 @@ def count_as_spark(path: str) -> None:
     """Name the rows of a table's newest commit as Spark names them; deltalake names them
     otherwise.
     """
-    log = Path(path, "_delta_log", f"{TableLog(path).version:020}.json")
+    log = Path(path, "_delta_log", f"{Table(path).version:020}.json")
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     for action in actions:
         metrics = action.get("commitInfo", {}).get("operationMetrics", {})

@@ -20,7 +20,7 @@ from draindown.base.progress import StepHook
 from draindown.config.models import PipelineSpec
 from draindown.flow import drain_part, generations, schema_drift
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, Place
@@ -240,7 +240,7 @@ class Landing:
 
     @staticmethod
     def read(path: str, columns: str = "*", where: str = "true") -> list[dict[str, Any]]:
-        return TableLog(path).rows(f"select {columns} from t where {where}")
+        return Table(path).rows(f"select {columns} from t where {where}")
 
     def totals(self) -> Mapping[str, int]:
         """Sums over the ledger, after checking that every batch adds up and stands there once.

@@ -20,7 +20,7 @@ from benchmarks.oracle import Verdict
 from benchmarks.place import ROOT, Place, Shape
 from benchmarks.samples import Row, Sample, contenders, kinds, median, of, ratio
 from benchmarks.work import Asked, Bench, Finding, Work, say
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 
 _MODES = ("upsert", "append")
 _DEFAULT_FILES = 10
@@ -90,7 +90,7 @@ def _rounds(bench: Bench, landing: Path, kind: str, asked: Mapping[str, Any]) ->
             )
             sample = bench.run(run, place, kind, turn + 1)
             if contender is OURS and not sample.cost.exit_code:
-                batches = TableLog(str(place.lake / "ledger" / "bulk")).row_count
+                batches = Table(str(place.lake / "ledger" / "bulk")).row_count
                 sample = replace(sample, facts={"batches": batches})
             found = _judged(place, asked) if not sample.cost.exit_code else Verdict()
             say(f"    oracle: {found.text}")

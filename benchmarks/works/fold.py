@@ -19,7 +19,7 @@ from benchmarks.place import ROOT, Failed, Place, Shape
 from benchmarks.samples import Row, Sample, median, of
 from benchmarks.samples import kinds as kinds_of_run
 from benchmarks.work import Asked, Bench, Finding, Work, say
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.launch import settings as spark_settings
 
 _FEED = 50_000
@@ -116,7 +116,7 @@ def _append(bench: Bench, place: Place, start: int, rows: int, users: str) -> No
 
 def _seconds(place: Place, contender: Contender) -> float:
     """Return the seconds of a contender's newest batch, as its ledger has them."""
-    ledger = TableLog(str(place.lake / "ledger" / _FLOWS[contender.name]))
+    ledger = Table(str(place.lake / "ledger" / _FLOWS[contender.name]))
     return float(ledger.rows("select seconds from t order by batch desc limit 1")[0]["seconds"])
 
 

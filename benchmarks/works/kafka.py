@@ -26,7 +26,7 @@ from benchmarks.oracle import Verdict
 from benchmarks.place import CHANGES, ROOT, Failed, Place, Shape
 from benchmarks.samples import Row, Sample, contenders, kinds, median, of, ratio
 from benchmarks.work import Asked, Bench, Finding, Work, say
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.launch import settings as spark_settings
 from scripts.kafka_broker import Broker
 
@@ -118,7 +118,7 @@ def _drained(
     if contender is HAND:
         return sample
     return replace(
-        sample, facts={"batches": TableLog(str(place.lake / "ledger" / "changes")).row_count}
+        sample, facts={"batches": Table(str(place.lake / "ledger" / "changes")).row_count}
     )
 
 

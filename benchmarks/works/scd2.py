@@ -15,7 +15,7 @@ from benchmarks.place import ROOT, Failed, Place, Shape
 from benchmarks.samples import Row, Sample, median, of, ratio
 from benchmarks.samples import kinds as kinds_of_run
 from benchmarks.work import Asked, Bench, Finding, Work, say
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.launch import settings as spark_settings
 
 _EVENTS, _FEED = 1_000_000, 50_000
@@ -153,7 +153,7 @@ def _daily(bench: Bench) -> list[Sample]:
         for turn in range(bench.asked.repeat):
             apart(statuses.repeat, place.files, until + turn, things)
             sample = bench.must(DRAIN, place, f"{_DAILY} {until} days", turn + 1)
-            hidden = TableLog(str(place.lake / "hidden" / "statuses"))
+            hidden = Table(str(place.lake / "hidden" / "statuses"))
             samples.append(
                 replace(sample, facts={**sample.facts, "hidden": float(hidden.row_count)})
             )

@@ -22,7 +22,7 @@ from benchmarks.place import CHANGES, ROOT, Failed, Place, Shape
 from benchmarks.samples import Row, Sample, median, of
 from benchmarks.work import Asked, Bench, Finding, Work, result
 from draindown.base.formatting import count
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from scripts.kafka_broker import Broker
 from scripts.postgres_server import USER, WORD, PostgresServer, public_directory, server
 
@@ -178,7 +178,7 @@ def _run(place: Place) -> Any:
 
 
 def _rows(place: Place) -> dict[Any, Any]:
-    rows = TableLog(str(place.table)).rows(f"select {', '.join(_COLUMNS)} from t")
+    rows = Table(str(place.table)).rows(f"select {', '.join(_COLUMNS)} from t")
     return {
         (str(row["event_date"]), row["order_id"]): [row["status"], row["amount"]] for row in rows
     }
@@ -186,7 +186,7 @@ def _rows(place: Place) -> dict[Any, Any]:
 
 def _agreeing(sample: Sample, wrong: str, place: Place) -> Sample:
     """Return the sample with the seconds of its batches after the first, which warms the JVM up."""
-    ledger = TableLog(str(place.lake / "ledger" / "changes")).rows(
+    ledger = Table(str(place.lake / "ledger" / "changes")).rows(
         "select seconds from t order by batch"
     )
     if len(ledger) != FILES:

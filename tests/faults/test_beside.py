@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.errors import TransientError
 from draindown.lake.lost_files import lost_files
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.lease.holder import holder
 from draindown.spark.runs.compaction import compact
 from draindown.spark.runs.drain import drain
@@ -31,7 +31,7 @@ def _hold(trial: Trial, landing: Landing, control: Control) -> None:
     """As `lakes.hold`; commits of OPTIMIZE and VACUUM keep nobody from counting."""
     lakes.hold(trial, landing, control)
     missing = lost_files(
-        TableLog(landing.layout.tables.target.path, landing.layout.tables.target.version)
+        Table(landing.layout.tables.target.path, landing.layout.tables.target.version)
     )
     trial.promise("no file is missed", not missing)
 

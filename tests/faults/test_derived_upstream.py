@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from draindown.base.exits import Exit
 from draindown.config.models import PipelineSpec
 from draindown.gate import published
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.recovery import reset
 from draindown.recovery.opening import Needs, open_flow
 from draindown.spark.checks.check import check
@@ -52,7 +52,7 @@ def _restored(history: History) -> str:
     table = history.it.layout("flights").tables.target.path
     history.it.spark.sql(f"restore table delta.`{table}` to version as of 1")
     _reset(history)
-    return f"version {TableLog(table).version} came after RESTORE"
+    return f"version {Table(table).version} came after RESTORE"
 
 
 def _vacuumed(history: History) -> str:
@@ -73,10 +73,10 @@ def _vacuumed(history: History) -> str:
 def _recreated(history: History) -> str:
     """The table is gone; its flow's reset makes it anew."""
     path = Path(history.it.layout("flights").tables.target.path)
-    before = TableLog(str(path)).id
+    before = Table(str(path)).id
     path.rename(history.it.home / "aside")
     _reset(history)
-    assert TableLog(str(path)).id != before
+    assert Table(str(path)).id != before
     return "another table id"
 
 

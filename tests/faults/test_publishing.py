@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from draindown.drill.process import gone
 from draindown.gate import published
 from draindown.lake.lost_files import lost_files
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.runs.report import Expectation
 from draindown.spark.checks import judge
 from tests.faults import lakes
@@ -69,7 +69,7 @@ def test_gate_that_fails_publishes_nothing_until_rows_are_right(
         trial.run(landing, spark, "check", suite=_SUITE)
         trial.promise("it stays red", trial.runs[-1].code == 65 and _pointer(landing) == before)
         trial.run(landing, spark, "compact", force=True)
-        missing = lost_files(TableLog(landing.layout.tables.target.path, before)) if before else []
+        missing = lost_files(Table(landing.layout.tables.target.path, before)) if before else []
         trial.promise("the published version can be read", not missing)
         landing.deliver(json.dumps({"id": "odd", "seq": 51, "a": 5}), name="correction.json")
         trial.run(landing, spark)

@@ -22,7 +22,7 @@ from draindown.base.exits import Exit
 from draindown.config.lease import LeaseSpec
 from draindown.config.targets import RETAIN_FLOOR
 from draindown.gate import published
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.recovery.opening import lease_of
 from draindown.runs.request import Step
 from draindown.spark.runs.compaction import vacuum
@@ -201,7 +201,7 @@ class Soak:
     def vacuumed(self) -> int:
         """Files that VACUUM removed from the table, by its log."""
         path = self.keyed.layout.tables.target.path
-        commits = TableLog(path).commits()
+        commits = Table(path).commits()
         ends = [commit for commit in commits if commit.operation == "VACUUM END"]
         return sum(commit.metric("numDeletedFiles") for commit in ends)
 

@@ -12,7 +12,8 @@ from unittest import mock
 from pyspark.sql import SparkSession
 
 from draindown.base.progress import StepHook
-from draindown.lake import delta, table_log
+from draindown.lake import delta
+from draindown.lake import table as lake_table
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,14 @@ class Counter:
         """
         counted = self._counted()
         with (
-            mock.patch.object(table_log, "opened", counted),
+            mock.patch.object(lake_table, "opened", counted),
             mock.patch.object(delta, "opened", counted),
         ):
             work(self.reached)
         return [after - before for before, after in zip(self._marks, self._marks[1:], strict=False)]
 
     def _counted(self) -> Callable[..., object]:
-        right = table_log.opened
+        right = lake_table.opened
 
         def opened(*given: object) -> object:
             self._opens += 1

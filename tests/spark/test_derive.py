@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
 from draindown.config.derived import DerivedFlow
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
 from draindown.proof import windows as proof_windows
@@ -643,7 +643,7 @@ def test_only_files_with_rows_of_touched_windows_are_read_again(
         starts, ends = zip(*again.ranges["at"], strict=True)
         assert (min(starts), max(ends)) == ("2026-03-02 23:20:00", "2026-03-03 01:00:00")
         assert source.where("id between 2000 and 2004").count() == _matching(source, again) == 5
-    files = TableLog(it.path).files(["at", "k"])
+    files = Table(it.path).files(["at", "k"])
     assert 0 < len(again.files(source.schema, files)) * 4 == len(files), "one day of four"
 
 
@@ -705,7 +705,7 @@ def test_times_of_all_years_are_the_same_to_other_readers(
         "9999-12-31T22:00:00",
     ]
     assert found[-1]["n"] == "9999-12-31T22:59:59.999999Z"
-    assert prove(it.layout, it.flow, [TableLog(it.path)], it.layout.tables.target).holds
+    assert prove(it.layout, it.flow, [Table(it.path)], it.layout.tables.target).holds
 
 
 @pytest.mark.full
@@ -743,7 +743,7 @@ def test_windows_and_sessions_hold_at_both_ends_of_the_years(
     it.sql("delete from {t} where id = 3")
     it.derive()
     assert sorted(row["c"] for row in it.layout.tables.target.rows("select c from t")) == [1, 2]
-    assert prove(it.layout, it.flow, [TableLog(it.path)], it.layout.tables.target).holds
+    assert prove(it.layout, it.flow, [Table(it.path)], it.layout.tables.target).holds
 
 
 @pytest.mark.full
@@ -806,7 +806,7 @@ def test_both_engines_certify_the_same_numbers_of_a_table_with_a_doubled_row(
     filled: Derivation,
 ) -> None:
     it, expected = filled, len(filled.whole())
-    source, right = TableLog(it.path), it.layout.tables.target
+    source, right = Table(it.path), it.layout.tables.target
     assert right.version == 1, "opened before somebody adds a row"
     path = f"delta.`{it.layout.tables.target.path}`"
     it.spark.sql(
@@ -854,7 +854,7 @@ def test_an_average_of_large_whole_numbers_is_exact(
         ("b", 1.5, 1.5 * factor),
     ]
     if kind == "window":
-        table, source = it.layout.tables.target, TableLog(it.path)
+        table, source = it.layout.tables.target, Table(it.path)
         assert prove(it.layout, it.flow, [source], table).holds
 
 
@@ -880,7 +880,7 @@ def test_doubles_that_cancel_out_are_proven_by_the_amounts_that_were_added(
         changes = ", ".join(f"{one.partition(' ')[0]} = {one}" for one in added)
         it.spark.sql(f"update delta.`{it.layout.tables.target.path}` set {changes}")
         return by_spark(
-            it.spark, it.layout, it.flow, [TableLog(it.path)], it.layout.tables.target
+            it.spark, it.layout, it.flow, [Table(it.path)], it.layout.tables.target
         ).differing
 
     assert differing("s + 0.5", "t - 0.5", "a - 0.5") == 0, "of 2e9, 4e9 and a third of 2e9"

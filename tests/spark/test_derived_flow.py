@@ -23,7 +23,7 @@ from draindown.flow import generations
 from draindown.flow.state import FlowState
 from draindown.gate import published
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
@@ -150,14 +150,14 @@ class Chain:
             self.layout(flow), declared, self.sources(flow), self.layout(flow).tables.target
         )
 
-    def sources(self, flow: str) -> list[TableLog]:
+    def sources(self, flow: str) -> list[Table]:
         """The tables that a flow reads, as they are published."""
         found = []
         for one in self.spec.declared(flow).source.read:  # type: ignore[union-attr]
             source = self.layout(one.written_by)
             pointer = published.published(source)
             assert pointer is not None
-            found.append(TableLog(source.tables.target.path, pointer.version))
+            found.append(Table(source.tables.target.path, pointer.version))
         return found
 
     def rows(self, flow: str) -> list[tuple[Any, ...]]:

@@ -26,7 +26,7 @@ from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import generations
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.proof.compare import prove
@@ -178,7 +178,7 @@ class World:
         starts: Sequence[int | None] = (
             [None] * len(self.paths) if fill or self.consumed is None else self.consumed
         )
-        ends = [TableLog(path).version if until is None else until for path in self.paths.values()]
+        ends = [Table(path).version if until is None else until for path in self.paths.values()]
         decided = 0 if fill or self.consumed is None else self.decided, late.newest(self.layout)
         tables = [Versions(*one) for one in zip(self.paths.values(), starts, ends, strict=True)]
         rows, self.filled = [], self.batch + 1 if starts[0] is None else self.filled
@@ -419,7 +419,7 @@ def test_a_column_that_the_source_gained_since_is_not_read(
     it.derive(fill=True)
     it.insert(rows[1], rows[3])
     it.apply(rows[0])
-    pinned_at = TableLog(it.path).version
+    pinned_at = Table(it.path).version
     spark.sql(f"alter table delta.`{it.path}` add column gained int")
     (row,) = it.derive(until=pinned_at)
     assert it.table() == windows([rows[0], rows[2], rows[3]]) and row.late == 1

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from draindown.config.names import caseless
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.spark.contract.origin import located
 from draindown.spark.contract.transforms import computed_from
 from draindown.spark.runs import termination
@@ -88,11 +88,11 @@ def test_write_of_a_known_transaction_is_dropped(spark: SparkSession, tmp_path: 
 
     with configured(spark, {_APP: "app", _VERSION: "4"}):
         assert merge(10) == 1
-        version = TableLog(path).version
+        version = Table(path).version
         assert merge(20) == 0  # other rows, same transaction: nothing, not even a commit
         spark.range(30, 31).write.format("delta").mode("append").save(path)
-    assert TableLog(path).version == version
-    assert TableLog(path).last("app") == 4
+    assert Table(path).version == version
+    assert Table(path).last("app") == 4
     assert spark.read.format("delta").load(path).count() == 5
 
 
@@ -220,7 +220,7 @@ def test_commit_says_what_a_merge_did_and_why(spark: SparkSession, tmp_path: Pat
         table = DeltaTable.forPath(spark, path).alias("t")
         source = spark.range(2, 5).alias("s")
         table.merge(source, "t.id = s.id").whenMatchedDelete().whenNotMatchedInsertAll().execute()
-    commit = TableLog(path).commits(1)[0]
+    commit = Table(path).commits(1)[0]
     done = commit.metrics
     assert commit.user_metadata == note
     assert (

@@ -21,7 +21,7 @@ from draindown.cli.program import main
 from draindown.config import loader
 from draindown.config.models import PipelineSpec
 from draindown.config.project import rooted
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
 from draindown.proof import compare
 from draindown.recovery import reset
@@ -72,7 +72,7 @@ def _minute(at: datetime | None) -> int | None:
 
 
 def _proven(it: Derivation) -> bool:
-    return compare.prove(it.layout, it.flow, [TableLog(it.path)], it.layout.tables.target).holds
+    return compare.prove(it.layout, it.flow, [Table(it.path)], it.layout.tables.target).holds
 
 
 @pytest.mark.long
@@ -160,12 +160,12 @@ def test_random_histories_follow_every_change(
         assert _model(it) == _found(it), step
     log = it.layout.tables.target
     assert "__START_AT,__END_AT" in log.properties["delta.dataSkippingStatsColumns"]
-    assert by_spark(it.spark, it.layout, it.flow, [TableLog(it.path)], log).holds
+    assert by_spark(it.spark, it.layout, it.flow, [Table(it.path)], log).holds
 
 
 def _model(it: Derivation) -> list[str]:
     said = it.flow.target
-    events = TableLog(it.path).rows(
+    events = Table(it.path).rows(
         f"select {', '.join(chr(34) + name + chr(34) for name in _NAMES)} from t"
     )
     tracked = said.track_history or [
@@ -306,7 +306,7 @@ def test_a_history_is_replayed_and_rebuilt_under_another_sequence(
     assert it.check("statuses").outcome == "done" and it.proven("statuses")
     it.deliver(it.row(1, 6, "A", seq=10))
     it.run()
-    rows = TableLog(table).rows('select "__START_AT" as s, carrier from t')
+    rows = Table(table).rows('select "__START_AT" as s, carrier from t')
     carriers = {(row["s"]["seq"], _minute(row["s"]["at"])): row["carrier"] for row in rows}
     assert carriers == {(10, 5): "A", (10, 7): "B", (20, 6): "C"} and it.proven("statuses")
 

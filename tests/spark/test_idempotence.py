@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.lake.commits import Commit
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -78,9 +78,9 @@ def _misreported(metric: str, table: str) -> Corrupt:
     """A commit says it wrote one row less than it was given."""
 
     def corrupt(patch: pytest.MonkeyPatch) -> None:
-        right = TableLog.commits
+        right = Table.commits
 
-        def commits(log: TableLog, limit: int | None = None) -> list[Commit]:
+        def commits(log: Table, limit: int | None = None) -> list[Commit]:
             found = right(log, limit)
             if found and Path(log.path).parent.name == table:
                 done = found[0].metrics
@@ -89,7 +89,7 @@ def _misreported(metric: str, table: str) -> Corrupt:
                 )
             return found
 
-        patch.setattr(TableLog, "commits", commits)
+        patch.setattr(Table, "commits", commits)
 
     return corrupt
 
@@ -244,7 +244,7 @@ def test_healed_rows_must_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         for row in (bad, good)
     ]
     delta.create(landing.layout.tables.target.path, ledger_table.SCHEMA)
-    monkeypatch.setattr(TableLog, "commits", lambda log, limit=None: commits)
+    monkeypatch.setattr(Table, "commits", lambda log, limit=None: commits)
     for _ in range(2):
         with pytest.raises(TerminalError) as caught:
             ledger_table.heal(landing.layout)
@@ -292,9 +292,9 @@ def test_tables_whose_creation_was_killed_before_their_first_commit_are_created_
         at.layout.tables.ledger.path,
         at.layout.tables.intake(1).path,
     )
-    assert {
-        path: TableLog(path).properties.get("draindown.format") for path in ours
-    } == dict.fromkeys(ours, "1")
+    assert {path: Table(path).properties.get("draindown.format") for path in ours} == dict.fromkeys(
+        ours, "1"
+    )
 
 
 @pytest.mark.full

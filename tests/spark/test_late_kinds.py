@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.proof.compare import prove
 from draindown.spark.derived import whole
 from tests.spark.test_derived_late import APPEND, Event, World, event, is_late
@@ -158,7 +158,7 @@ class Late:
         )
         for table, there in self.there.items():
             assert it.apart(table) == Counter(row[0] for row in there if is_late(row)), table
-        sources = [TableLog(path) for path in it.paths.values()]
+        sources = [Table(path) for path in it.paths.values()]
         assert prove(it.layout, it.flow, sources, it.layout.tables.target, 1.0, it.decided).holds
 
     @property
@@ -214,7 +214,7 @@ def test_what_is_late_follows_from_the_rows(
         "the batches that they repeat kept them"
     )
     assert sum(row.touched for row in again) > 10
-    sources, table = [TableLog(path) for path in it.paths.values()], it.layout.tables.target
+    sources, table = [Table(path) for path in it.paths.values()], it.layout.tables.target
     assert whole.prove(spark, it.layout, it.flow, sources, table, 1.0, it.decided).holds
     assert not whole.prove(spark, it.layout, it.flow, sources, table, 1.0, 0).holds, (
         "nobody had applied any"

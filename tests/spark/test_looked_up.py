@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import notes
 from draindown.spark.derived.batch import TableSlice, Versions
@@ -107,7 +107,7 @@ def test_a_batch_reads_no_file_of_a_history_whose_rows_ended_before_its_times(
         spark.sql(
             f"insert into delta.`{past}` select /*+ coalesce(1) */ concat('z', id), {row} from range({number})"
         )
-    known = TableLog(past).version
+    known = Table(past).version
 
     def asked(number: int, k: str, at: datetime) -> BatchRow:
         since = it.version

@@ -17,7 +17,7 @@ from draindown.base.errors import TerminalError
 from draindown.config.models import PipelineSpec
 from draindown.gate import published
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.lease.lease import Lease
 from draindown.planning import compaction
 from draindown.planning.compaction import Partition
@@ -72,7 +72,7 @@ def write(
 
 
 def contents(path: str) -> list[dict[str, Any]]:
-    found = TableLog(path).query(
+    found = Table(path).query(
         "SELECT id, day, to_unixtime(_changed_at) AS at FROM t ORDER BY day, id, at"
     )
     return list(found.to_pylist())
@@ -114,7 +114,7 @@ def test_only_partitions_with_evidence_are_rewritten_and_no_row_changes(
     write(spark, path, "calm", files=3)
     write(spark, path, None, files=9)
     publish(asked.layout)
-    before, version = contents(path), TableLog(path).version
+    before, version = contents(path), Table(path).version
     report = compacted(asked, spark)
     part = report.compact
     assert part is not None
@@ -131,7 +131,7 @@ def test_only_partitions_with_evidence_are_rewritten_and_no_row_changes(
     assert contents(path) == before
     pointer = published.published(asked.layout)
     assert pointer is not None
-    assert pointer.version == TableLog(path).version
+    assert pointer.version == Table(path).version
 
 
 def test_second_time_there_is_nothing_to_do(spark: SparkSession, lake: str) -> None:
@@ -178,7 +178,7 @@ def test_deleted_rows_are_purged_from_a_partition_of_one_file(
     assert report.compact is not None
     assert report.compact.partitions == ["table day=many"]
     assert contents(path) == before
-    [still] = compaction.assess("table", TableLog(path), 1 << 20, force=True).purge
+    [still] = compaction.assess("table", Table(path), 1 << 20, force=True).purge
     assert still.name == "day=few"
 
 
@@ -202,11 +202,11 @@ def test_vacuum_refuses_less_than_a_week(
     spark.sql(
         f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = '{table_keeps}')"
     )
-    version = TableLog(path).version
+    version = Table(path).version
     with pytest.raises(TerminalError) as caught:
         vacuum(spark, path, retain, lambda: None)
     assert caught.value.code == "vacuum-below-floor"
-    assert TableLog(path).version == version
+    assert Table(path).version == version
 
 
 def test_longer_retention_is_written_into_the_table(spark: SparkSession, lake: str) -> None:
@@ -269,7 +269,7 @@ def test_each_write_of_a_compaction_comes_right_after_the_lease_was_looked_at(
     def written() -> list[str]:
         pointer = published.published(asked.layout)
         assert pointer is not None
-        commits = [str(commit.operation) for commit in reversed(TableLog(path).commits(99))]
+        commits = [str(commit.operation) for commit in reversed(Table(path).commits(99))]
         return [*commits, f"published:{pointer.version}", *compaction.vacuumed(asked.layout)]
 
     def look(lease: Lease) -> None:

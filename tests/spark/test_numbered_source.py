@@ -16,7 +16,7 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import generations
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
@@ -73,7 +73,7 @@ class Lists:
         return drain(self.request(**more), self.spark, progress=lambda _: None, reached=reached)
 
     def rows(self, path: str, columns: str) -> list[dict[str, Any]]:
-        return TableLog(path).rows(f"select {columns} from t")
+        return Table(path).rows(f"select {columns} from t")
 
     def agrees(self) -> None:
         """The table holds the newest row of each key, quarantine each refused record once, the

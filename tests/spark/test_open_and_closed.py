@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from draindown.gate import published
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.planning import compaction
 from draindown.spark.checks.check import check
 from draindown.spark.runs.compaction import compact, rewrite
@@ -66,7 +66,7 @@ class History:
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows, by another reader."""
-        return TableLog(self.path).rows('select * from t order by k, v, "__END_AT" is null')
+        return Table(self.path).rows('select * from t order by k, v, "__END_AT" is null')
 
     def read(self, condition: str) -> int:
         """The number of files that Spark reads of the table where a condition holds."""
@@ -77,13 +77,13 @@ class History:
         """Rewrite what is due. Returns the number of files before and after of those that were
         rewritten.
         """
-        found = compaction.assess("table", TableLog(self.path), size, force=force)
+        found = compaction.assess("table", Table(self.path), size, force=force)
         done = rewrite(self.spark, found, size, lambda: None, force=force) if found else None
         return (0, 0) if done is None else (done.files_before, done.files_after)
 
     def changes(self, since: int) -> int:
         """The number of changed rows that the feed has after a version."""
-        now = TableLog(self.path).version
+        now = Table(self.path).version
         feed = self.spark.read.format("delta").option("readChangeFeed", "true")
         return (
             feed.option("startingVersion", since + 1)
@@ -114,16 +114,14 @@ def test_open_and_closed_rows_lie_in_different_files_and_no_row_changes(
     it.add(1_000, 100, closed=50, p="it\\'s b")
     it.add(2_000, 100, closed=100, p="c")
     spark.sql(f"delete from delta.`{it.path}` where k in (5, 99, 101)")
-    before, version = it.rows(), TableLog(it.path).version
+    before, version = it.rows(), Table(it.path).version
     assert it.compact() == (8, 2), "the partitions with few files wait"
     assert sorted(one for one in it.files() if one not in ((50, 50), (0, 100))) == [
         (0, 478),
         (319, 0),
     ]
     assert (
-        it.rows() == before
-        and it.changes(version) == 0
-        and TableLog(it.path).version == version + 1
+        it.rows() == before and it.changes(version) == 0 and Table(it.path).version == version + 1
     )
     log = Path(it.path, "_delta_log", f"{version + 1:020}.json").read_text().splitlines()
     moved = [
@@ -131,8 +129,8 @@ def test_open_and_closed_rows_lie_in_different_files_and_no_row_changes(
     ]
     assert len(moved) == 10 and not any(one["dataChange"] for one in moved)
     assert (
-        TableLog(it.path).commits(1)[0].operation == "OPTIMIZE"
-        and not TableLog(it.path).commits(1)[0].changed_rows
+        Table(it.path).commits(1)[0].operation == "OPTIMIZE"
+        and not Table(it.path).commits(1)[0].changed_rows
     )
     assert it.compact() == (0, 0), "nothing is left to do"
     assert it.compact(force=True) == (1, 2) and apart(it.files()), "a partition of one file, too"

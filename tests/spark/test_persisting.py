@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.spark.batch import counting
 from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.targets import delta_target, resolution
@@ -211,11 +211,11 @@ def _plans(spark: SparkSession) -> dict[int, str]:
 
 def _marks(table: str) -> list[int]:
     """How many files each of the newest two commits, the newest first, marked rows in."""
-    return [commit.metric("numTargetDeletionVectorsAdded") for commit in TableLog(table).commits(2)]
+    return [commit.metric("numTargetDeletionVectorsAdded") for commit in Table(table).commits(2)]
 
 
 def _files(table: str) -> list[dict[str, Any]]:
-    return TableLog(table).files(["region"])
+    return Table(table).files(["region"])
 
 
 @pytest.mark.full

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
 from draindown.config.models import PipelineSpec
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.proof.behind import source_rows
 from draindown.proof.compare import prove
 from draindown.recovery import reset
@@ -157,7 +157,7 @@ def _apply(it: Derivation, change: tuple[list[Row], list[int]]) -> None:
 
 
 def _table(it: Derivation, path: str, columns: str) -> Counter[tuple[Any, ...]]:
-    found = TableLog(path).rows(f"select {columns} from t")
+    found = Table(path).rows(f"select {columns} from t")
     return Counter(tuple(str(one) for one in row.values()) for row in found)
 
 
@@ -197,7 +197,7 @@ def test_thousands_of_histories_equal_a_plain_fold(tmp_path: Path, spark: SparkS
     anew.insert(*world.rows.values())
     anew.derive()
     assert states == _states(anew), "states are a function of the source"
-    assert prove(it.layout, it.flow, [TableLog(it.path)], it.layout.tables.target).holds
+    assert prove(it.layout, it.flow, [Table(it.path)], it.layout.tables.target).holds
 
 
 def _is_behind(it: Derivation) -> bool:
@@ -317,7 +317,7 @@ def test_the_source_rows_behind_a_row_are_those_of_its_segment(
     )
     it.derive()
     table = it.layout.tables.target.query("select * from t where n < 0 order by segment_start")
-    (found,) = source_rows(it.layout, it.flow, [TableLog(it.path)], table, 0, 10)
+    (found,) = source_rows(it.layout, it.flow, [Table(it.path)], table, 0, 10)
     assert [sorted(row["id"] for row in found[0] if row["_row"] == at) for at in (0, 1)] == [
         [0, 1, 2],
         [3, 4],
@@ -388,5 +388,5 @@ def test_a_changed_class_is_another_derivation(tmp_path: Path, spark: SparkSessi
     assert [row["g"] for row in states] == [2], "states were made anew"
 
 
-def _of(it: Chain) -> TableLog:
+def _of(it: Chain) -> Table:
     return it.layout("baskets").tables.target

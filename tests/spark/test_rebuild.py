@@ -25,7 +25,7 @@ from draindown.doctor.examination import examine
 from draindown.flow import generations, quarantine
 from draindown.gate import published as gate_published
 from draindown.lake.lost_files import lost_files
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.planning import compaction
 from draindown.recovery import swap
 from draindown.recovery.abort import abort
@@ -340,7 +340,7 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(
     work = compaction.work(changed.layout, changed.request().flow_spec.maintenance, force=True)
     for one_table in work.tables:
         rewrite(spark, one_table, 64 * 1024**2, lambda: None)
-    assert lost_files(TableLog(changed.layout.tables.target.path, published.version)) == []
+    assert lost_files(Table(changed.layout.tables.target.path, published.version)) == []
     assert content(changed.layout.tables.target.path) == content(control.layout.tables.target.path)
     healthy(changed)
 

@@ -20,7 +20,7 @@ import pytest
 from draindown.audit.recount import audit
 from draindown.base.exits import Exit
 from draindown.cli.program import main
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from tests.scores import Trial, conclude
 from tests.spark.inputs import LAKES, Delivery
 
@@ -183,10 +183,8 @@ def _proof(story: Story, found: list[Delivery]) -> str:
     """How many files of the case draindown saw with exactly these bytes, or named."""
     layout, seen = story.here.layout, set()
     for path in (layout.tables.intake(1).path, layout.tables.parked.path):
-        if TableLog(path).exists:
-            seen |= {
-                row["sha256"] for row in TableLog(path).query("select sha256 from t").to_pylist()
-            }
+        if Table(path).exists:
+            seen |= {row["sha256"] for row in Table(path).query("select sha256 from t").to_pylist()}
     met = [d for d in found if hashlib.sha256(d.content).hexdigest() in seen or _told(story, d)]
     return f"{len(met)} of {len(found)} files by hash or name" if len(met) == len(found) else ""
 

@@ -22,7 +22,7 @@ from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import generations
 from draindown.flow.state import FlowState
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
 from draindown.planning.explanation import explain
 from draindown.planning.plan import plan, planned
@@ -160,7 +160,7 @@ def test_either_table_moves_the_flow_and_neither_leaves_it_idle(it: Two) -> None
     declared, pinned = it.spec.declared("owned"), [unit.until for unit in _newest(it).units]
     assert isinstance(declared, DerivedFlow)
     sources = [
-        TableLog(it.layout(name).tables.target.path, at)
+        Table(it.layout(name).tables.target.path, at)
         for name, at in zip(("flights", "owners"), pinned, strict=True)
     ]
     assert prove(

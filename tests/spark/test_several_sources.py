@@ -23,7 +23,7 @@ from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
 from draindown.config.per import Per
 from draindown.config.table_source import SourceTable
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -131,7 +131,7 @@ class Shop:
         self, buckets: int = 1, reached: StepHook = ignore_step, *, fill: bool = False
     ) -> list[BatchRow]:
         """Derive what changed in both tables since the last call. The first call fills."""
-        until = [TableLog(path).version for path in self.paths]
+        until = [Table(path).version for path in self.paths]
         start = [None] * len(until) if fill or not self.consumed else self.consumed
         tables = [Versions(*one) for one in zip(self.paths, start, until, strict=True)]
         rows = [
@@ -167,7 +167,7 @@ class Shop:
         """What DuckDB computes from both tables, which deltalake reads."""
         with duckdb.connect() as db:
             for table in ("orders", "customers"):
-                db.register(table, TableLog(self.path(table)).query("select * from t"))
+                db.register(table, Table(self.path(table)).query("select * from t"))
             return sorted(db.execute(self.sql_).fetchall(), key=str)
 
 
@@ -388,7 +388,7 @@ def test_a_change_of_one_table_touches_its_keys_alone_and_reads_the_other_at_its
         it.spark,
         it.spec.layout("d"),
         it.flow,
-        [TableLog(one) for one in it.paths],
+        [Table(one) for one in it.paths],
         it.spec.layout("d").tables.target,
     )
     assert (
@@ -399,7 +399,7 @@ def test_a_change_of_one_table_touches_its_keys_alone_and_reads_the_other_at_its
         it.spark,
         it.spec.layout("d"),
         it.flow,
-        [TableLog(one) for one in it.paths],
+        [Table(one) for one in it.paths],
         it.spec.layout("d").tables.target,
     )
     assert [one.key for one in stale.falsehoods] == [{"customer_id": 3}]
@@ -429,7 +429,7 @@ def test_keys_of_several_types_are_refused(shop: Callable[..., Shop]) -> None:
         source={"tables": ["orders", {"table": "customers", "keys": {"customer_id": "score"}}]},
         sql=LEFT,
     )
-    sources = [images.at(it.spark, path, TableLog(path).version) for path in it.paths]
+    sources = [images.at(it.spark, path, Table(path).version) for path in it.paths]
     with pytest.raises(TerminalError) as error:
         resolve(it.flow, sources, "", "")
     assert error.value.code == "invalid-derivation"
@@ -438,7 +438,7 @@ def test_keys_of_several_types_are_refused(shop: Callable[..., Shop]) -> None:
 
 def test_the_columns_that_a_query_reads_are_told_apart_by_table(shop: Callable[..., Shop]) -> None:
     it = shop()
-    sources = [images.at(it.spark, path, TableLog(path).version) for path in it.paths]
+    sources = [images.at(it.spark, path, Table(path).version) for path in it.paths]
     assert resolve(it.flow, sources, "", "").used == [
         ["customer_id", "amount"],
         ["id", "name", "score"],

@@ -21,7 +21,7 @@ from draindown.config.lease import LeaseSpec
 from draindown.doctor.examination import examine
 from draindown.gate import published
 from draindown.gate.published import Published
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.lease import locks
 from draindown.lease.shared import RELEASED, Epochs
 from draindown.recovery.opening import lease_of
@@ -122,7 +122,7 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(
         layout.tables.tombstones.path,
         layout.tables.quarantine.path,
     ):
-        assert TableLog(path).commits(1)[0].is_fence, path
+        assert Table(path).commits(1)[0].is_fence, path
     assert layout.tables.target.last(app) == 0
     assert layout.tables.target.version == pointer.version + 1
     state = published.unpublished(layout)

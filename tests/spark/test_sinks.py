@@ -43,7 +43,6 @@ from tests.sinks.fake import FakeServer, FakeSink
 
 URL = "postgresql://u:${secret:X}@host:5432/d"
 EVERYTHING = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
-Table = Mapping[str, Mapping[str, Any]]
 
 
 @pytest.fixture

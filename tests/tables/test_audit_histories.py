@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 from draindown.audit.histories import HistoryRecount
 from draindown.audit.record_tables import unfolded
 from draindown.config.landing import FlowSpec
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from tests.folding import Row, fold
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -80,7 +80,7 @@ def _texts(events: list[Row]) -> list[pa.Array]:
 
 def _table(
     path: Path, flow: FlowSpec, events: list[Row], wrong: Callable[[list[Row]], None] | None
-) -> TableLog:
+) -> Table:
     order = flow.target.sequence_by
     part = flow.target.history
     assert part is not None
@@ -115,7 +115,7 @@ def _table(
     made = [{**row, "__START_AT": at(row["start"]), "__END_AT": at(row["end"])} for row in rows]
     fields = [(name, _FULL[name]) for name in names] + [("__START_AT", kind), ("__END_AT", kind)]
     write_deltalake(str(path), pa.Table.from_pylist(made, schema=pa.schema(fields)))
-    return TableLog(str(path))
+    return Table(str(path))
 
 
 def _found(
@@ -268,5 +268,5 @@ def test_rows_are_judged_by_what_the_newest_batch_tracked_whatever_the_contract_
         {"source": source, "columns": columns, "transform": "t.f", "target": target}
     )
     write_deltalake(str(tmp_path / "t"), pa.Table.from_pylist(_ROWS, schema=pa.schema(_MADE)))
-    found = HistoryRecount(flow, tmp_path, tracked).rows(TableLog(str(tmp_path / "t")))
+    found = HistoryRecount(flow, tmp_path, tracked).rows(Table(str(tmp_path / "t")))
     assert [one.kind for one in found] == kinds

@@ -18,7 +18,7 @@ from draindown.audit.merged_rows import MergedRecount
 from draindown.audit.record_tables import unfolded
 from draindown.config.landing import FlowSpec
 from draindown.config.partial import SEQUENCES
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from tests.merging import Row, merge
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -115,8 +115,8 @@ def _found(
     write_deltalake(str(tmp_path / "d"), pa.Table.from_pylist(dead, schema=buried))
     recount = MergedRecount(flow, tmp_path)
     recount.add("raw", _texts(records))
-    recount.deletes(TableLog(str(tmp_path / "d")), "")
-    residues = [*recount.rows(TableLog(str(tmp_path / "t"))), *recount.fold()]
+    recount.deletes(Table(str(tmp_path / "d")), "")
+    residues = [*recount.rows(Table(str(tmp_path / "t"))), *recount.fold()]
     assert recount.uncast() == recount.early() == 0
     return {residue.kind for residue in residues}
 
@@ -193,7 +193,7 @@ def test_a_value_of_what_was_no_column_when_it_was_read_is_not_missed(tmp_path: 
     recount.before(["x"]).add("raw", first)
     recount.add("raw", second)
     recount.before(["x"]).add("raw", [pa.array(one, pa.string()) for one in (["3"], ["1"], [None])])
-    found = [*recount.rows(TableLog(str(tmp_path / "t"))), *recount.fold()]
+    found = [*recount.rows(Table(str(tmp_path / "t"))), *recount.fold()]
     assert [(one.kind, one.where) for one in found] == [
         ("row-lost", "k=2"),
         ("row-from-nowhere", "k=2"),
@@ -215,5 +215,5 @@ def test_rows_are_judged_by_a_key_that_a_transform_makes(tmp_path: Path) -> None
     write_deltalake(
         str(tmp_path / "t"), pa.Table.from_pylist(rows, schema=pa.schema(list(types.items())))
     )
-    found = MergedRecount(flow, tmp_path).rows(TableLog(str(tmp_path / "t")))
+    found = MergedRecount(flow, tmp_path).rows(Table(str(tmp_path / "t")))
     assert [(one.kind, one.where) for one in found] == [("double-key", "k=2")]

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from draindown.base.errors import TerminalError
 from draindown.gate import published
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger.rows import BatchRow
 from draindown.ledger.table import record
 from draindown.planning import compaction
@@ -99,8 +99,8 @@ def commit(asked: Request, row: BatchRow, rows: int = 1) -> None:
 def publish(asked: Request) -> None:
     path = asked.layout.tables.target.path
     facts = {
-        "version": TableLog(path).version,
-        "table_id": TableLog(path).id,
+        "version": Table(path).version,
+        "table_id": Table(path).id,
         "rows": 1,
         "changed_at": NOW,
     }
@@ -314,7 +314,7 @@ def test_deleted_rows_and_old_files_want_compaction(
     drained(asked, offsets=1, commits=1)
     purge = compaction.Partition((), files=2, small=0, bytes=1, rows=10, deleted=5)
     found = compaction.Work(
-        (compaction.Table("table", asked.layout.tables.target.path, (), (purge,)),),
+        (compaction.TableWork("table", asked.layout.tables.target.path, (), (purge,)),),
         (("ledger", "x"),),
     )
     monkeypatch.setattr(compaction, "work", lambda *_: found)

@@ -18,7 +18,7 @@ from draindown.flow import generations, quarantine
 from draindown.lake import delta
 from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.pages import overview
 from draindown.recovery import replay, swap
 from draindown.runs import store
@@ -243,7 +243,7 @@ def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
         asked.layout.tables.parked.path,
     )
     before = [
-        Path(path).read_text() if Path(path).is_file() else TableLog(path).exists for path in kept
+        Path(path).read_text() if Path(path).is_file() else Table(path).exists for path in kept
     ]
 
     def finish(layout: FlowHome, *, by: str, reached: StepHook) -> None:
@@ -256,7 +256,7 @@ def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
     with mock.patch.object(swap, "finish", finish):
         assert run(asked, *verb.split(), "--yes") == 75
     assert [
-        Path(path).read_text() if Path(path).is_file() else TableLog(path).exists for path in kept
+        Path(path).read_text() if Path(path).is_file() else Table(path).exists for path in kept
     ] == before
 
 

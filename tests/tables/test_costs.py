@@ -23,9 +23,10 @@ from draindown.config.sources import FilesSource
 from draindown.flow import quarantine, resume
 from draindown.flow.state import FlowState
 from draindown.gate.published import Published, publish
-from draindown.lake import delta, table_log
+from draindown.lake import delta
+from draindown.lake import table as lake_table
 from draindown.lake.store import LocalStore
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.planning.plan import backlog, plan
 from draindown.recovery.replay import settle
 from draindown.runs import report, store
@@ -133,7 +134,7 @@ def remember(asked: Request, batch: int) -> None:
 
 @pytest.fixture
 def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
-    found, query, list_source = Costs(), TableLog.query, listing.list_source
+    found, query, list_source = Costs(), Table.query, listing.list_source
     read = LocalStore.read
 
     def name(path: str) -> str:
@@ -151,7 +152,7 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
             found.checked[name(str(path))] += 1
             return deltalake.DeltaTable.is_deltatable(path, *given)
 
-    def counted(log: TableLog, sql: str, *beside: Any) -> pa.Table:
+    def counted(log: Table, sql: str, *beside: Any) -> pa.Table:
         rows = query(log, sql, *beside)
         found.rows[name(log.path)] += rows.num_rows
         return rows
@@ -166,9 +167,9 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
         found.listings += 1
         return list_source(source, root, now)
 
-    for module in (table_log, delta):
+    for module in (lake_table, delta):
         monkeypatch.setattr(module, "DeltaTable", Counting)
-    monkeypatch.setattr(TableLog, "query", counted)
+    monkeypatch.setattr(Table, "query", counted)
     monkeypatch.setattr(LocalStore, "read", noted)
     monkeypatch.setattr(listing, "list_source", listed)
     return found
@@ -293,7 +294,7 @@ def test_a_drain_at_work_loses_nothing_in_the_eyes_of_who_looks(
                 batch(asked)
             super().__init__(path, *given, **more)
 
-    monkeypatch.setattr(table_log, "DeltaTable", Racing)
+    monkeypatch.setattr(lake_table, "DeltaTable", Racing)
     state.refuse_damage()
     state.refuse_other_intake()
     state.refuse_behind()

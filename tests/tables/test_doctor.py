@@ -25,7 +25,7 @@ from draindown.doctor.tables import look_at_memory
 from draindown.gate import published as pointer
 from draindown.gate import waivers
 from draindown.lake.documents import Document
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.launch import jvm
 from draindown.launch import settings as spark_settings
 from draindown.lease.holder import Card
@@ -65,7 +65,7 @@ def publish(
     path = asked.layout.tables.target.path
     facts = {
         "version": version,
-        "table_id": table_id or TableLog(path).id,
+        "table_id": table_id or Table(path).id,
         "rows": 1,
         "changed_at": AT,
     }

@@ -24,7 +24,7 @@ from draindown.doctor.examination import examine
 from draindown.flow import foreign, foreign_rows
 from draindown.gate import acceptance, published
 from draindown.gate.published import Published
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import rebuild
@@ -271,7 +271,7 @@ def test_a_restore_to_before_it_decides(lake: LandedLake) -> None:
 
 def test_a_version_that_is_gone_is_not_compared(lake: LandedLake) -> None:
     _delete(lake)
-    before = TableLog(lake.layout.tables.target.path, 0).files()[0]["path"]
+    before = Table(lake.layout.tables.target.path, 0).files()[0]["path"]
     Path(lake.layout.tables.target.path, before).unlink()
     with pytest.raises(TerminalError) as refused:
         foreign_rows.changed_by(
@@ -341,7 +341,7 @@ def test_a_table_that_was_there_before_is_accepted_as_a_whole(
     )
 
 
-def _rewrite(lake: LandedLake, log: TableLog, rows: list[dict[str, Any]]) -> None:
+def _rewrite(lake: LandedLake, log: Table, rows: list[dict[str, Any]]) -> None:
     """Replace the rows of the newest commit, a batch's, which says the same of itself."""
     row = BatchRow.from_dict(log.commits(1)[0].note["draindown"])
     commit = Path(log.path, "_delta_log", f"{log.version:020}.json")

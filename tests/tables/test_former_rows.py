@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.lake.written_files import written_files
 from draindown.proof.former import former_rows
 from tests.tables.test_source_rows import EVENTS, KEYED, SOURCE
@@ -154,7 +154,7 @@ class Changing:
         }
         schema |= dict.fromkeys(names, _UTC)
         result = pa.Table.from_pylist([key], schema=pa.schema(schema))
-        log = TableLog(self.path, version)
+        log = Table(self.path, version)
         (found,) = former_rows(self.spec.layout("d"), flow, [log], [["id"]], result, 0, limit)
         return found
 
@@ -211,7 +211,7 @@ def test_rows_of_later_versions_are_none(tmp_path: Path) -> None:
     table.remove(1)
     assert table.former({"k": "a"}).number == 1
     assert table.former({"k": "a"}, version=0).number == 0
-    assert len(written_files(TableLog(table.path, 0)).files) == 1
+    assert len(written_files(Table(table.path, 0)).files) == 1
 
 
 def test_what_vacuum_or_the_clean_up_of_the_log_took_is_named(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_what_vacuum_or_the_clean_up_of_the_log_took_is_named(tmp_path: Path) ->
     assert table.former({"k": "nobody"}).gone == (
         "commits of table s0 before version 2: the log has no more",
     )
-    log = TableLog(table.path)
+    log = Table(table.path)
     for file in log.table.file_uris():
         Path(file.removeprefix("file://")).unlink()
     assert "1 file that table s0 had earlier: removed by VACUUM" in written_files(log).gone
@@ -276,7 +276,7 @@ def test_of_a_pair_the_side_that_went_is_named(tmp_path: Path, kind: str) -> Non
     result = pa.Table.from_pylist([key], schema=pa.schema(kinds))
     names = [["id"], ["id"]] if kind == "join" else [["_origin"], ["n"]]
     found = former_rows(
-        spec.layout("d"), flow, [TableLog(path) for path in logs], names, result, 0, 5, key
+        spec.layout("d"), flow, [Table(path) for path in logs], names, result, 0, 5, key
     )
     there = [[row["id"] for row in one.rows] for one in found]
     assert there == ([[], [1]] if kind == "join" else [[1], []])

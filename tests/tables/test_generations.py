@@ -26,7 +26,7 @@ from draindown.flow.checkpoint import Checkpoint
 from draindown.lake import delta
 from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
 from draindown.planning import plan as planner
 from draindown.recovery import opening, rebuild
@@ -168,7 +168,7 @@ def test_a_torn_table_is_refused_and_put_aside(
         assert path in caught.value.found
         assert caught.value.next[0].startswith("draindown reset p --flow f ")
     assert reset(asked).damaged == (path,)
-    assert not TableLog(path).exists
+    assert not Table(path).exists
     assert list(Path(asked.layout.aside(2)).rglob(newest.name))
     if name == "ledger":
         return  # these commits were made without the numbers that heal it
@@ -205,7 +205,7 @@ def test_a_torn_data_file_is_named_and_a_reset_puts_its_table_aside(
     damage(torn)
     if name in ("ledger", "intake"):
         with pytest.raises(TerminalError) as caught:
-            TableLog(path).rows("select * from t")
+            Table(path).rows("select * from t")
         assert caught.value.code == "table-damaged"
         assert torn.name in caught.value.found and path in caught.value.found
     wrong = [one for one in examine(asked).symptoms if one.level == "wrong"]
@@ -213,7 +213,7 @@ def test_a_torn_data_file_is_named_and_a_reset_puts_its_table_aside(
     assert all(torn.name in one.found for one in wrong)
     assert len(wrong) == 1
     assert reset(asked).damaged == (path,)
-    assert not TableLog(path).exists
+    assert not Table(path).exists
     assert [
         file.name
         for file in Path(asked.layout.aside(2)).rglob("*.parquet")
@@ -566,7 +566,7 @@ def test_a_reset_that_died_half_way_is_done_before_anything_else(
     with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
         refuse_writes(full, asked.layout.generation)
         reset(asked)
-    assert (generations.generation(asked.layout), TableLog(path).exists) == (1, False)
+    assert (generations.generation(asked.layout), Table(path).exists) == (1, False)
     for act in (lambda: resume.resume(asked.layout), lambda: planner.plan(asked, AT)):
         with pytest.raises(TerminalError) as caught:
             act()
@@ -824,7 +824,7 @@ def test_the_hidden_events_of_a_history_go_with_its_table(tmp_path: Path, lose: 
     )
     assert code_of(lambda: reset_plan.undo(asked, by="me")) == "nothing-to-undo"
     assert not asked.layout.tables.target.exists and not asked.layout.tables.hidden.exists
-    assert TableLog(f"{asked.layout.aside(2)}/hidden/f").row_count == 1
+    assert Table(f"{asked.layout.aside(2)}/hidden/f").row_count == 1
     desk = Desk(asked.layout, memory="hidden", generation=2)
     look_at_memory(desk)
     assert not desk.symptoms, "none of the new generation is missing"

@@ -22,7 +22,7 @@ from draindown.config.kafka import KafkaSource
 from draindown.lake import delta
 from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import bounds, positions, retention
@@ -453,9 +453,9 @@ def test_a_long_history_is_looked_through_once(
     layout: FlowHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared, asked = Counter[str](), Counter[str]()
-    same, query = Span.same_log, TableLog.rows
+    same, query = Span.same_log, Table.rows
     monkeypatch.setattr(Span, "same_log", lambda *spans: compared.update(["log"]) or same(*spans))
-    monkeypatch.setattr(TableLog, "rows", lambda *more: asked.update(["table"]) or query(*more))
+    monkeypatch.setattr(Table, "rows", lambda *more: asked.update(["table"]) or query(*more))
     units = [_unit(number, 10 * at, 10 * at + 10) for at in range(1000) for number in range(2)]
     raw.create(layout)
     rows = [

@@ -22,7 +22,7 @@ from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import generations
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.proof.compare import prove
 from draindown.proof.pinned import pinned as proof
 from draindown.runs.request import Request
@@ -354,7 +354,7 @@ class Accepting:
         write_deltalake(
             self.layout.tables.target.path, pa.Table.from_pylist(rows), mode="overwrite"
         )
-        table, source = self.layout.tables.target, TableLog(self.source)
+        table, source = self.layout.tables.target, Table(self.source)
         return prove(self.layout, self.flow, [source], table, 1.0, decided).holds
 
 

@@ -16,7 +16,7 @@ from draindown.flow import integrity
 from draindown.flow.state import FlowState
 from draindown.gate import published as pointer
 from draindown.lake.lost_files import absent_files, lost_files
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.planning.plan import plan
 from draindown.recovery import reset
 from draindown.runs.request import Request
@@ -126,7 +126,7 @@ def test_a_file_that_the_log_names_by_a_uri_is_not_looked_for_in_the_table(
         file.rename(other / file.name)
     for commit in (path / "_delta_log").glob("*.json"):
         commit.write_text(re.sub(r'("path": ?")', rf"\1{scheme}{other}/", commit.read_text()))
-    log = TableLog(str(path))
+    log = Table(str(path))
     assert log.row_count == 2
     assert absent_files(log) == [] and lost_files(log) == []
 

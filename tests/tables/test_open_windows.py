@@ -15,7 +15,7 @@ from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
 from draindown.flow.open_windows import open_windows
 from draindown.lake.home import table_unit
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.sources import intake
 from draindown.sources.tables.source import OWN
 
@@ -68,7 +68,7 @@ def test_windows_that_end_after_the_source_was_written_are_open(tmp_path: Path, 
         )
         once = CommitProperties(app_transactions=[Transaction(layout.app_id(1, "rows"), batch)])
         write_deltalake(layout.tables.target.path, rows, mode="append", commit_properties=once)
-    read = datetime.fromtimestamp(TableLog(source, 1).commits(1)[0].timestamp / 1000, UTC)
+    read = datetime.fromtimestamp(Table(source, 1).commits(1)[0].timestamp / 1000, UTC)
     assert open_windows(layout, flow, 0) == "", "the only one had ended"
     since = (ends[1] - timedelta(hours=1)).isoformat()[:16]
     assert open_windows(layout, flow, 1) == (

@@ -17,7 +17,7 @@ from draindown.config.landing import FlowSpec
 from draindown.flow import generations, release_intent
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
 from draindown.ledger.rows import BatchRow
@@ -43,7 +43,7 @@ class Engine:
     def restore_properties(self, layout: FlowHome, flow: FlowSpec, source: str) -> None:
         self.asked.append("properties")
         said = {delta.BOUNDED: ",".join(flow.target.keys)}
-        if rows_by := TableLog(source).properties.get(delta.ROWS_BY):
+        if rows_by := Table(source).properties.get(delta.ROWS_BY):
             said[delta.ROWS_BY] = rows_by
         DeltaTable(layout.tables.target.path).alter.set_table_properties(
             said, raise_if_not_exists=False

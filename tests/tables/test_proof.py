@@ -20,7 +20,7 @@ from draindown.cli.program import main
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.pages import overview
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import prove, statement
@@ -128,7 +128,7 @@ class Tables:
         self, flow: DerivedFlow, version: int | None = None, share: float = 1.0
     ) -> Certificate:
         return prove(
-            self.layout, flow, [TableLog(self.source, version)], self.layout.tables.target, share
+            self.layout, flow, [Table(self.source, version)], self.layout.tables.target, share
         )
 
 
@@ -283,8 +283,8 @@ def test_only_measures_of_certain_meaning_are_translated(text: str, expected: st
 
 def test_a_flow_with_another_measure_needs_spark(tmp_path: Path) -> None:
     tables = Tables(tmp_path, _rows(Random(4)), [])
-    assert statement(_flow(c="stddev(n)"), [TableLog(tables.source)]) is None
-    assert statement(_flow(c="count(*)"), [TableLog(tables.source)]) is not None
+    assert statement(_flow(c="stddev(n)"), [Table(tables.source)]) is None
+    assert statement(_flow(c="count(*)"), [Table(tables.source)]) is not None
 
 
 def test_the_newest_certificate_is_named_by_report_page_and_doctor(

@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.proof.behind import source_rows
 from draindown.proof.compare import prove
 from tests.asked import Asking, Cell, Run, cells
@@ -83,7 +83,7 @@ def _flow(home: Path, *, two: bool, append: bool = False) -> tuple[FlowHome, Der
     return spec.layout("d"), flow
 
 
-def _written(home: Path, some: Sequence[Cell], *, two: bool) -> list[TableLog]:
+def _written(home: Path, some: Sequence[Cell], *, two: bool) -> list[Table]:
     left = [row._asdict() | {"_origin": _origin(row)} for cell in some for row in cell.after[0]]
     write_deltalake(str(home / "l"), pa.Table.from_pylist(left, schema=_LEFT))
     place = _PLACE[two]
@@ -91,7 +91,7 @@ def _written(home: Path, some: Sequence[Cell], *, two: bool) -> list[TableLog]:
     past = pa.schema([*fields, ("v", pa.string()), ("u", pa.int32())])
     runs = [_run(row, two=two) for cell in some for row in cell.after[1]]
     write_deltalake(str(home / "h"), pa.Table.from_pylist(runs, schema=past))
-    return [TableLog(str(home / name)) for name in "lh"]
+    return [Table(str(home / name)) for name in "lh"]
 
 
 def _origin(row: Asking) -> Row:
@@ -121,7 +121,7 @@ def _results(some: Sequence[Cell]) -> list[Row]:
     ]
 
 
-def _stored(layout: FlowHome, results: list[Row], *more: tuple[str, pa.DataType]) -> TableLog:
+def _stored(layout: FlowHome, results: list[Row], *more: tuple[str, pa.DataType]) -> Table:
     fields = [*(one for one in _LEFT if one.name != "_origin"), *_MADE, *more]
     write_deltalake(
         layout.tables.target.path, pa.Table.from_pylist(results, schema=pa.schema(fields))

@@ -18,7 +18,7 @@ from deltalake.schema import PrimitiveType
 from draindown.base.errors import TerminalError
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.proof.behind import source_rows
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import is_provable, prove
@@ -101,8 +101,8 @@ class _Lake:
             pa.Table.from_pylist(results, schema=_TABLE),
             mode="overwrite",
         )
-        assert is_provable(self.flow, [TableLog(self.source)])
-        return prove(self.layout, self.flow, [TableLog(self.source)], self.layout.tables.target)
+        assert is_provable(self.flow, [Table(self.source)])
+        return prove(self.layout, self.flow, [Table(self.source)], self.layout.tables.target)
 
     def results(self) -> list[Row]:
         """A row for each row, and one for the end of each run."""
@@ -175,7 +175,7 @@ def test_behind_a_row_are_the_rows_of_its_segment(tmp_path: Path, column: str) -
     DeltaTable(lake.source).alter.add_columns(Field(column, PrimitiveType("long")))
     results = [row for row in lake.results() if row["n"] < 0]
     table = pa.Table.from_pylist(results, schema=_TABLE)
-    ((found, number),) = source_rows(lake.layout, lake.flow, [TableLog(lake.source)], table, 0, 100)
+    ((found, number),) = source_rows(lake.layout, lake.flow, [Table(lake.source)], table, 0, 100)
     assert [number[at] for at in range(len(results))] == [-row["n"] for row in results] and len(
         results
     ) > 5

@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import prove, statement
 from tests.folding import Row, fold
@@ -95,7 +95,7 @@ def _proven(home: Path, target: dict[str, Any], events: list[Row], rows: list[Ro
     held = pa.Table.from_pylist(rows, schema=pa.schema([(name, kinds[name]) for name in rows[0]]))
     write_deltalake(spec.layout("d").tables.target.path, held)
     return prove(
-        spec.layout("d"), flow, [TableLog(str(home / "source"))], spec.layout("d").tables.target
+        spec.layout("d"), flow, [Table(str(home / "source"))], spec.layout("d").tables.target
     )
 
 
@@ -185,10 +185,10 @@ def test_a_condition_of_uncertain_meaning_is_left_to_spark(
 ) -> None:
     _, flow = _flow(tmp_path, _TARGET | {"apply_as_deletes": condition})
     write_deltalake(str(tmp_path / "source"), pa.Table.from_pylist([], schema=_EVENTS))
-    assert (statement(flow, [TableLog(str(tmp_path / "source"))]) is not None) is is_certain
+    assert (statement(flow, [Table(str(tmp_path / "source"))]) is not None) is is_certain
 
 
 def test_a_value_that_may_compare_otherwise_is_left_to_spark(tmp_path: Path) -> None:
     _, flow = _flow(tmp_path, _TARGET, "array<string>")
     write_deltalake(str(tmp_path / "source"), pa.table({"k": ["a"], "at": [1], "v": [["x"]]}))
-    assert statement(flow, [TableLog(str(tmp_path / "source"))]) is None
+    assert statement(flow, [Table(str(tmp_path / "source"))]) is None

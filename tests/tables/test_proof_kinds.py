@@ -20,7 +20,7 @@ from deltalake import write_deltalake
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
 from draindown.config.session import Session
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.proof import sessions
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import prove, statement
@@ -102,7 +102,7 @@ def _proven(home: Path, parts: dict[str, Any], rows: list[Row], results: list[Ro
     kinds = {field.name: field.type for field in _SOURCE} | _MADE
     schema = pa.schema([(name, kinds[name]) for name in results[0]])
     write_deltalake(layout.tables.target.path, pa.Table.from_pylist(results, schema=schema))
-    return prove(layout, flow, [TableLog(str(home / "source"))], layout.tables.target)
+    return prove(layout, flow, [Table(str(home / "source"))], layout.tables.target)
 
 
 @pytest.mark.parametrize("parts", [FIRST, LAST, TOP, TIES], ids=["first", "last", "top", "ties"])
@@ -266,4 +266,4 @@ def test_an_order_that_may_not_be_sparks_is_left_to_spark(tmp_path: Path) -> Non
     nested = pa.table({"k": ["a"], "at": [_START], "tags": [["x"]]})
     write_deltalake(str(tmp_path / "source"), nested)
     flow = DerivedFlow.model_validate({"source": {"table": "t"}} | FIRST)
-    assert statement(flow, [TableLog(str(tmp_path / "source"))]) is None
+    assert statement(flow, [Table(str(tmp_path / "source"))]) is None

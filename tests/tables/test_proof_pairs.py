@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import prove
 
@@ -98,7 +98,7 @@ def _proven(
     schema = pa.schema([(name, _KINDS[name]) for name in results[0]])
     write_deltalake(layout.tables.target.path, pa.Table.from_pylist(results, schema=schema))
     return prove(
-        layout, flow, [TableLog(str(home / "r")), TableLog(str(home / "l"))], layout.tables.target
+        layout, flow, [Table(str(home / "r")), Table(str(home / "l"))], layout.tables.target
     )
 
 

@@ -21,7 +21,7 @@ from draindown.cli.program import main
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
 from draindown.flow import proven
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger.rows import BatchRow
 from draindown.proof import compare, pinned
 from draindown.sources.tables.upstream import FEED
@@ -81,7 +81,7 @@ class Hourly(Project):
 
     def vacuum(self, path: str) -> None:
         """Remove the files that a table has."""
-        for file in TableLog(path).table.file_uris():
+        for file in Table(path).table.file_uris():
             Path(file).unlink()
 
     def prove(self, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:

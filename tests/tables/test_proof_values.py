@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 from draindown.base.duck import connected
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.proof.behind import source_rows
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import prove
@@ -46,7 +46,7 @@ class Two:
         self.layout, self.flow = spec.layout("d"), declared
         write_deltalake(str(home / "source"), source)
         write_deltalake(self.layout.tables.target.path, table)
-        self.source = TableLog(str(home / "source"))
+        self.source = Table(str(home / "source"))
 
     def prove(self) -> Certificate:
         return prove(self.layout, self.flow, [self.source], self.layout.tables.target)
@@ -168,7 +168,7 @@ def test_rows_that_a_query_has_twice_are_counted(tmp_path: Path) -> None:
         str(tmp_path / "u"),
         _table([{"k": "a", "age": 3}] * 2, **users).append_column("_origin", other),
     )
-    sources, verdicts = [TableLog(str(tmp_path / name)) for name in "tu"], []
+    sources, verdicts = [Table(str(tmp_path / name)) for name in "tu"], []
     for times in (1, 2, 3):
         write_deltalake(
             layout.tables.target.path, _table([pair] * times, **kinds), mode="overwrite"
@@ -213,9 +213,7 @@ def test_no_two_rows_have_one_digest(tmp_path: Path) -> None:
             str(tmp_path / str(at)),
             pa.table({"a": pa.array([one], pa.string()), "b": pa.array([other], pa.string())}),
         )
-    assert len({digest(TableLog(str(tmp_path / str(at)))) for at in range(len(texts))}) == len(
-        texts
-    )
+    assert len({digest(Table(str(tmp_path / str(at)))) for at in range(len(texts))}) == len(texts)
 
 
 def test_what_does_not_fit_into_memory_lies_in_a_temporary_directory_until_the_end(

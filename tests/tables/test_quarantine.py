@@ -19,7 +19,7 @@ from draindown.flow import quarantine
 from draindown.flow.quarantine import Filter
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import rows
+from draindown.lake.table import rows
 from tests.flowfiles import REFUSED, rows_read
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,7 +15,7 @@ from draindown.doctor.examination import examine
 from draindown.flow import quarantine, refused_share
 from draindown.gate import published
 from draindown.lake import delta
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger.table import of_run, source_after
 from draindown.planning import plan
 from draindown.runs import report, starts, store
@@ -275,10 +275,10 @@ def test_a_check_that_publishes_while_one_looks_publishes_nothing_that_is_not_th
     """
     commit(asked, 0)
     publish(asked)
-    exists = TableLog.exists.func  # type: ignore[attr-defined]
+    exists = Table.exists.func  # type: ignore[attr-defined]
     read = []
 
-    def looked(log: TableLog) -> bool:
+    def looked(log: Table) -> bool:
         found: bool = exists(log)
         if log.path == asked.layout.tables.target.path and not read:
             _ = read.append(1), log.version
@@ -286,7 +286,7 @@ def test_a_check_that_publishes_while_one_looks_publishes_nothing_that_is_not_th
             publish(asked)
         return found
 
-    monkeypatch.setattr(TableLog, "exists", property(looked))
+    monkeypatch.setattr(Table, "exists", property(looked))
     state = published.unpublished(asked.layout)
     assert read and state is not None and state.published is not None
 

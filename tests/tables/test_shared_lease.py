@@ -31,7 +31,7 @@ from draindown.lake import delta
 from draindown.lake.commits import FENCE
 from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.lease import holder as lease_holder
 from draindown.lease import locks
 from draindown.lease.holder import holder
@@ -201,7 +201,7 @@ def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None
     delta.append(table, pa.table({"id": [1]}), app=(app, 4))
     with drivers(tmp_path, "old") as (old,):
         assert old.told("go") == "held 1"
-        version = TableLog(table).version
+        version = Table(table).version
         old.signal(signal.SIGKILL)
         old.process.wait()
         assert holder(layout(tmp_path), patient=False)
@@ -210,16 +210,16 @@ def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None
             assert found is not None
             assert (found.owner, found.epoch) == ("me", 2)
             held.check()
-    assert [commit.is_fence for commit in TableLog(table).commits(2)] == [True, False]
-    assert TableLog(table).version == version + 1
-    assert TableLog(table).query("select * from t").to_pylist() == [{"id": 1}]
-    assert TableLog(table).last(app) == 4
-    assert TableLog(table).last(layout(tmp_path).app_id(1, "rows", "gate")) is None
+    assert [commit.is_fence for commit in Table(table).commits(2)] == [True, False]
+    assert Table(table).version == version + 1
+    assert Table(table).query("select * from t").to_pylist() == [{"id": 1}]
+    assert Table(table).last(app) == 4
+    assert Table(table).last(layout(tmp_path).app_id(1, "rows", "gate")) is None
     assert DeltaTable(table).transaction_version(layout(tmp_path).app_id(1, "rows", "gate")) == -1
     assert delta.append(table, pa.table({"id": [2]}), app=(app, 5)), "the next batch is no replay"
     assert not delta.append(table, pa.table({"id": [2]}), app=(app, 5))
     with shared(tmp_path):  # after one that was left in order there is nothing to fence
-        assert TableLog(table).version == version + 2
+        assert Table(table).version == version + 2
 
 
 def test_a_holder_that_froze_and_wakes_has_lost_and_stays_silent(tmp_path: Path) -> None:
@@ -533,7 +533,7 @@ def test_a_fence_that_can_not_be_written_is_tried_again_only_where_someone_came_
     with mock.patch.object(DeltaTable, "create_write_transaction", overtaken):
         assert delta.fence(path, ["x"], "{}")
     assert tries == [1, 2]
-    assert TableLog(path).last("x") == 2
+    assert Table(path).last("x") == 2
     fails = mock.Mock(side_effect=CommitFailedError("Failed to commit transaction: no space"))
     with (
         mock.patch.object(DeltaTable, "create_write_transaction", fails),
@@ -556,7 +556,7 @@ def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
         died(tmp_path)
         before, newest = (
             [
-                TableLog(path).version
+                Table(path).version
                 for path in (where.tables.target.path, where.tables.tombstones.path)
             ],
             epochs(tmp_path).newest(),
@@ -582,8 +582,7 @@ def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
             pass
         assert caught.value.code == "lease-lost"
         assert [
-            TableLog(path).version
-            for path in (where.tables.target.path, where.tables.tombstones.path)
+            Table(path).version for path in (where.tables.target.path, where.tables.tombstones.path)
         ] == [
             before[0] + fenced,
             before[1],
@@ -597,7 +596,7 @@ def test_a_fence_is_not_taken_for_the_commit_that_was_just_made(tmp_path: Path) 
     mine = target_log.last_commit(path).version
     for _ in range(3):
         assert delta.fence(path, ["x"], mark)
-    assert TableLog(path).version == mine + 3
+    assert Table(path).version == mine + 3
     assert target_log.last_commit(path).version == mine
 
 
@@ -608,7 +607,7 @@ def test_a_write_that_says_it_is_a_fence_is_none(tmp_path: Path) -> None:
     write_deltalake(path, pa.table({"id": [2]}), mode="append", commit_properties=told)
     DeltaTable(path).delete("id = 1", commit_properties=told)
     delta.fence(path, ["x"], mark)
-    assert [commit.is_fence for commit in TableLog(path).commits(3)] == [True, False, False]
+    assert [commit.is_fence for commit in Table(path).commits(3)] == [True, False, False]
 
 
 def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) -> None:

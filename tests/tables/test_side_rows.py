@@ -16,7 +16,7 @@ import pytest
 from deltalake import write_deltalake
 
 from draindown.base.errors import TransientError
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.spark.targets import side_rows
 from tests.flowfiles import request
 
@@ -44,7 +44,7 @@ def written(root: Path, path: str, batch: int, number: int) -> bool:
 
 def held(path: str) -> dict[int, int]:
     """Rows by batch."""
-    found = TableLog(path).rows("select batch, count(*) as n from t group by batch")
+    found = Table(path).rows("select batch, count(*) as n from t group by batch")
     return {row["batch"]: row["n"] for row in found}
 
 
@@ -61,7 +61,7 @@ def test_each_batch_is_written_once_whatever_is_tried_again(tmp_path: Path, seed
         if mine:
             model[batch] = number
     assert held(path) == model
-    assert {row["at"] for row in TableLog(path).rows("select at from t")} == {AT}
+    assert {row["at"] for row in Table(path).rows("select at from t")} == {AT}
 
 
 def test_a_table_that_is_not_there_or_has_features_is_left_to_spark(tmp_path: Path) -> None:

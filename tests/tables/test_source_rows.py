@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.proof.behind import COUNTS, ROW, literal_of, source_rows
 from tests.folding import fold
 
@@ -70,7 +70,7 @@ class Asked:
         for at, rows in enumerate(tables):
             path = self.spec.layout(f"s{at}").tables.target.path
             write_deltalake(path, pa.Table.from_pylist(rows, schema=SOURCE))
-            self.logs.append(TableLog(path))
+            self.logs.append(Table(path))
 
     def __call__(
         self, results: list[Row], schema: dict[str, pa.DataType], limit: int = 1000
@@ -318,7 +318,7 @@ def test_a_time_of_any_year_has_a_literal(tmp_path: Path, zone: Any) -> None:
         tmp_path / "t",
         pa.table({"at": pa.array(times, pa.timestamp("us", "UTC" if zone else None))}),
     )
-    log = TableLog(str(tmp_path / "t"))
+    log = Table(str(tmp_path / "t"))
     for number, time in enumerate(times):
         assert log.rows(f"select count(*) as n from t where at < {literal_of(time)}") == [
             {"n": number}

@@ -23,7 +23,7 @@ from draindown.flow import release_intent
 from draindown.flow.release_intent import Pending
 from draindown.gate import published, waivers
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.planning import compaction
 from draindown.recovery import rebuild, replay, reset
 from draindown.recovery import swap as recovery_swap
@@ -142,7 +142,7 @@ def test_only_a_table_with_statistics_of_the_ends_is_written_apart_by_them(
             mode="append",
             configuration={"delta.dataSkippingStatsColumns": named},
         )
-    (found,) = compaction.partitions(TableLog(str(tmp_path)), 100)
+    (found,) = compaction.partitions(Table(str(tmp_path)), 100)
     assert (found.apart, found.mixed) == (known, 2 if known else 0)
 
 

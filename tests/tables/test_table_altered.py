@@ -15,7 +15,7 @@ from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
 from draindown.doctor.examination import examine
 from draindown.lake.metadata import Shape
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger.rows import BatchRow
 from draindown.planning.plan import plan
 from draindown.recovery import rebuild
@@ -216,7 +216,7 @@ def test_nothing_is_compared_once_the_log_lacks_the_newest_commit_of_the_flow(
 def test_a_table_beside_the_target_that_was_altered_is_refused(tmp_path: Path, name: str) -> None:
     asked = drained(tmp_path)
     path = table_of(asked.layout, name)
-    column = TableLog(path).fields[-1]["name"]
+    column = Table(path).fields[-1]["name"]
     rename(path, column, "x")
     error = refused(asked)
     assert error.next[0].startswith(f"ALTER TABLE delta.`{path}` RENAME COLUMN `x` TO `{column}` ")

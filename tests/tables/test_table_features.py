@@ -20,7 +20,7 @@ from draindown.cli.program import main
 from draindown.doctor.examination import examine
 from draindown.lake import features
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.planning.plan import plan
 from draindown.runs.request import Request
 from tests.flowfiles import AT, drained, require, table_of
@@ -97,10 +97,10 @@ def test_the_features_that_deltalake_reads_are_those_of_the_list(
     write_deltalake(path, pa.table({"n": [1]}))
     require(path, feature, of_readers=True)
     if _works(_query, path):
-        assert TableLog(path).row_count == 1
+        assert Table(path).row_count == 1
         return
     with pytest.raises(features.Unsupported) as caught:
-        TableLog(path).rows("select n from t")
+        Table(path).rows("select n from t")
     assert (caught.value.code, caught.value.names) == ("table-feature", (feature,))
 
 
@@ -123,7 +123,7 @@ def test_a_feature_that_comes_after_the_table_was_opened_is_named(
 ) -> None:
     path = str(tmp_path / "t")
     write_deltalake(path, pa.table({"n": [1]}))
-    log = TableLog(path)
+    log = Table(path)
     assert log.version == 0
     require(path, "typeWidening", of_readers=True)
     with pytest.raises(features.Unsupported):
@@ -138,7 +138,7 @@ def test_a_feature_that_comes_after_the_table_was_opened_is_named(
             commit.unlink()
         (tmp_path / "t/_delta_log" / f"{3:020}.json").write_text('{"commitInfo":{}}\n')
     with pytest.raises(features.Unsupported) as caught:
-        TableLog(path).rows("select n from t")
+        Table(path).rows("select n from t")
     assert set(caught.value.names) == {"typeWidening", "aFeatureOfTomorrow"}
 
 
@@ -247,4 +247,4 @@ def test_a_stranger_table_is_not_blamed_on_a_feature(tmp_path: Path) -> None:
     path = FlowHome(str(tmp_path), "p", "f", "t").tables.target.path
     write_deltalake(path, pa.table({"n": [1]}))
     with pytest.raises(DeltaError):
-        TableLog(path).rows("select x from t")
+        Table(path).rows("select x from t")

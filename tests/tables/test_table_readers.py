@@ -19,7 +19,7 @@ from draindown.cli.program import main
 from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import generations
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.planning import compaction
 from draindown.runs.request import Request
 from draindown.sources import intake
@@ -273,7 +273,7 @@ def test_the_log_of_a_table_with_readers_is_kept_for_90_days_or_longer(
         )
         has |= {readers.RETENTION: f"interval {kept_for} days"} if kept_for else {}
         write_deltalake(path, pa.table({"id": [1]}), configuration=has)
-        found = readers.owed(request(project), TableLog(path))
+        found = readers.owed(request(project), Table(path))
         wanted = {} if feed else {readers.FEED: "true"}
         assert found == wanted | ({readers.RETENTION: "interval 90 days"} if owed else {}), kept_for
 

@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from draindown.lake import delta
 from draindown.lake.lost_files import lost_files
-from draindown.lake.table_log import TableLog, stream
+from draindown.lake.table import Table, stream
 
 TABLE = pa.table({"id": [1, 2], "name": ["a", None]})
 
@@ -30,10 +30,10 @@ def path(tmp_path: Path) -> str:
 
 
 def test_what_is_not_there_is_not_a_table(path: str) -> None:
-    assert not TableLog(path).exists
-    assert TableLog(path).last("app") is None
+    assert not Table(path).exists
+    assert Table(path).last("app") is None
     Path(path).mkdir(parents=True)
-    assert not TableLog(path).exists
+    assert not Table(path).exists
 
 
 @pytest.mark.parametrize("name", ["a%20b", "%c3", "a[b", "a]b", "a\\b", "a^b", "a|b", "link"])
@@ -49,8 +49,8 @@ def test_a_lake_that_is_refused_could_not_be_read(tmp_path: Path, name: str) -> 
 
 def test_append_makes_the_table_and_reads_back(path: str) -> None:
     assert delta.append(path, TABLE)
-    assert (TableLog(path).exists, TableLog(path).version) == (True, 1)
-    found = TableLog(path).query("select * from t order by id")
+    assert (Table(path).exists, Table(path).version) == (True, 1)
+    found = Table(path).query("select * from t order by id")
     assert found.to_pylist() == TABLE.to_pylist()
     assert found.schema.field("name").type == pa.string()
 
@@ -61,21 +61,21 @@ def test_an_apps_version_is_appended_once(path: str) -> None:
     assert not delta.append(path, TABLE, app=("f:1", 2))
     assert delta.append(path, TABLE, app=("f:2", 3))
     assert delta.append(path, TABLE, app=("f:1", 4))
-    assert TableLog(path).last("f:1") == 4
-    assert TableLog(path).query("select count(*) as n from t").to_pylist() == [{"n": 6}]
+    assert Table(path).last("f:1") == 4
+    assert Table(path).query("select count(*) as n from t").to_pylist() == [{"n": 6}]
 
 
 def test_history_comes_newest_first(path: str) -> None:
     delta.append(path, TABLE)
-    assert [commit.version for commit in TableLog(path).commits(5)] == [1, 0]
-    assert len(TableLog(path).commits(1)) == 1
-    assert TableLog(path).commits(1)[0].operation == "WRITE"
+    assert [commit.version for commit in Table(path).commits(5)] == [1, 0]
+    assert len(Table(path).commits(1)) == 1
+    assert Table(path).commits(1)[0].operation == "WRITE"
 
 
 def test_a_table_made_again_has_another_id(path: str, tmp_path: Path) -> None:
     delta.append(path, TABLE)
     delta.append(f"{path}2", TABLE)
-    assert TableLog(path).id != TableLog(f"{path}2").id
+    assert Table(path).id != Table(f"{path}2").id
 
 
 def test_private_tables_are_for_their_owner_under_any_umask(path: str) -> None:
@@ -86,7 +86,7 @@ def test_private_tables_are_for_their_owner_under_any_umask(path: str) -> None:
         os.umask(before)
     assert Path(path).stat().st_mode & 0o777 == 0o700
     delta.create(path, TABLE.schema)
-    assert TableLog(path).version == 0
+    assert Table(path).version == 0
 
 
 def test_old_versions_stay_in_the_log(path: str) -> None:
@@ -95,7 +95,7 @@ def test_old_versions_stay_in_the_log(path: str) -> None:
     logs = {file.name for file in Path(path, "_delta_log").glob("*.json")}
     assert f"{1:020}.json" in logs
     assert list(Path(path, "_delta_log").glob("*.checkpoint.parquet"))
-    assert TableLog(path).version == 104
+    assert Table(path).version == 104
 
 
 def test_bounds_are_kept_for_the_named_columns_only(path: str) -> None:
@@ -109,17 +109,17 @@ def test_bounds_are_kept_for_the_named_columns_only(path: str) -> None:
 def test_names_with_quotes_and_spaces_read_back(tmp_path: Path) -> None:
     path = str(tmp_path / "a b ü")
     delta.append(path, TABLE)
-    assert TableLog(path).query("select id from t where name = 'a'").to_pylist() == [{"id": 1}]
+    assert Table(path).query("select id from t where name = 'a'").to_pylist() == [{"id": 1}]
 
 
 @pytest.mark.parametrize("name", ["my lake", "josé", "a#b?c"])
 def test_files_are_found_whatever_their_lake_is_called(tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name)
     write_deltalake(path, pa.table({"p": ["a b%", "ü"], "n": [1, 2]}), partition_by=["p"])
-    assert lost_files(TableLog(path, 0)) == []
+    assert lost_files(Table(path, 0)) == []
     gone = next(Path(path).rglob("*.parquet"))
     gone.unlink()
-    assert lost_files(TableLog(path, 0)) == [str(gone)]
+    assert lost_files(Table(path, 0)) == [str(gone)]
 
 
 def test_a_widened_table_cannot_be_read_without_spark(path: str) -> None:
@@ -127,7 +127,7 @@ def test_a_widened_table_cannot_be_read_without_spark(path: str) -> None:
     delta.append(path, pa.table({"n": [1]}))
     features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
-    Path(path, "_delta_log", f"{TableLog(path).version + 1:020}.json").write_text(
+    Path(path, "_delta_log", f"{Table(path).version + 1:020}.json").write_text(
         json.dumps(protocol) + "\n"
     )
     with pytest.raises(DeltaError, match="TypeWidening"):
@@ -158,7 +158,7 @@ def test_what_a_creation_that_died_left_is_cleared_and_nothing_else(tmp_path: Pa
     assert (foreign / "data.parquet").exists()
     delta.append(str(tmp_path / "table"), pa.table({"n": [1]}))
     delta.clear_unmade(str(tmp_path / "table"))
-    assert TableLog(str(tmp_path / "table")).version == 1
+    assert Table(str(tmp_path / "table")).version == 1
 
 
 def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(
@@ -189,7 +189,7 @@ def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(
             act()
         where = f"{path}-new" if name == "new" else path
         assert (
-            sorted(row["id"] for row in TableLog(where).query("select id from t").to_pylist())
+            sorted(row["id"] for row in Table(where).query("select id from t").to_pylist())
             == held[name]
         )
         assert stood
@@ -202,7 +202,7 @@ def test_what_the_log_says_of_each_file(path: str) -> None:
         pa.table({"day": days, "b c": [1, 2, 3], "text": ["x", "y", "z"]}),
         partition_by=["day"],
     )
-    log = TableLog(path)
+    log = Table(path)
     found = log.files(["day", "b c", "gone"])
     sizes = {file.parent.name: file.stat().st_size for file in Path(path).glob("day=*/*.parquet")}
 
@@ -232,7 +232,7 @@ def test_days_that_python_does_not_have_are_left_out(path: str, day: str) -> Non
     (log,) = Path(path, "_delta_log").glob("*.json")
     log.write_text(log.read_text().replace("2026-01-01", day))
 
-    (file,) = TableLog(path).files(["day", "n"])
+    (file,) = Table(path).files(["day", "n"])
     assert {name: value for name, value in file.items() if name not in ("path", "size_bytes")} == {
         "num_records": 1,
         "min.n": 1,
@@ -246,7 +246,7 @@ def _version(path: str, number: int) -> None:
     write_deltalake(path, pa.table({"id": [number]}), mode="append")
 
 
-def _found(log: TableLog, limit: int | None = None) -> list[tuple[int, int]]:
+def _found(log: Table, limit: int | None = None) -> list[tuple[int, int]]:
     """Number and time of each commit."""
     return [(one.version, one.timestamp) for one in log.commits(limit)]
 
@@ -257,18 +257,18 @@ def test_commits_have_their_own_numbers_whatever_came_after_the_log_was_opened(
     """deltalake numbers the newest commits of the log from the version that was opened on."""
     path = str(tmp_path / "t")
     _version(path, 0)
-    early = TableLog(path)
+    early = Table(path)
     assert early.version == 0
     for number in (1, 2, 3):
         _version(path, number)
-    now = dict(_found(TableLog(path)))
+    now = dict(_found(Table(path)))
     assert sorted(now) == [0, 1, 2, 3] and now[0] < now[3]
     assert _found(early) == [(0, now[0])]
-    assert _found(TableLog(path, 2), 2) == [(2, now[2]), (1, now[1])]
-    assert _found(TableLog(path, 2)) == [(2, now[2]), (1, now[1]), (0, now[0])]
+    assert _found(Table(path, 2), 2) == [(2, now[2]), (1, now[1])]
+    assert _found(Table(path, 2)) == [(2, now[2]), (1, now[1]), (0, now[0])]
     DeltaTable(path).create_checkpoint()
     Path(path, "_delta_log", f"{1:020d}.json").unlink()
-    assert _found(TableLog(path, 3), 9) == [(3, now[3]), (2, now[2]), (0, now[0])]
+    assert _found(Table(path, 3), 9) == [(3, now[3]), (2, now[2]), (0, now[0])]
 
 
 def test_a_commit_that_comes_while_commits_are_read_shifts_none(
@@ -277,8 +277,8 @@ def test_a_commit_that_comes_while_commits_are_read_shifts_none(
     path = str(tmp_path / "t")
     _version(path, 0)
     _version(path, 1)
-    log, read = TableLog(path), DeltaTable.history
-    expected, coming = _found(TableLog(path)), [2, 3]
+    log, read = Table(path), DeltaTable.history
+    expected, coming = _found(Table(path)), [2, 3]
 
     def late(table: DeltaTable, limit: int | None = None) -> Any:
         if coming:
@@ -298,8 +298,8 @@ def test_statistics_of_decimals_are_rounded(
 ) -> None:
     path, value = str(tmp_path / "t"), Decimal(text)
     write_deltalake(path, pa.table({"k": pa.array([value], pa.decimal128(*kind))}))
-    (file,) = TableLog(path).files(["k"])
+    (file,) = Table(path).files(["k"])
     assert file["min.k"] == file["max.k"] != value
     where = f"k = cast('{text}' as decimal({kind[0]},{kind[1]}))"
-    assert TableLog(path).rows(f"select k from t where {where}") == []
-    assert TableLog(path).rows("select k from t") == [{"k": value}]
+    assert Table(path).rows(f"select k from t where {where}") == []
+    assert Table(path).rows("select k from t") == [{"k": value}]

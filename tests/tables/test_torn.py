@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError
 from draindown.cli.program import main
 from draindown.lake import torn
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.lake.torn import TableDamaged
 from draindown.runs import report, store
 from tests.flowfiles import AT, drained
@@ -52,7 +52,7 @@ def test_the_data_file_at_fault_is_named(table: Path, tear: Tear, number: int) -
     tear(file)
     assert f"data file {file.name} is " in str(torn.torn_file(str(table)))
     with pytest.raises(TableDamaged) as caught:
-        TableLog(str(table)).rows("select n from t")
+        Table(str(table)).rows("select n from t")
     assert file.name in caught.value.found and str(table) in caught.value.found
     assert caught.value.next[0].startswith("draindown doctor")
     spark = RuntimeError(
@@ -69,12 +69,12 @@ def test_the_commit_at_fault_is_named(table: Path, tear: Tear, number: int) -> N
     commit = table / f"_delta_log/{number:020}.json"
     tear(commit)
     assert f"commit {commit.name} is " in str(torn.torn_file(str(table)))
-    assert commit.name in str(TableLog(str(table)).damage)
+    assert commit.name in str(Table(str(table)).damage)
 
 
 def test_an_error_of_the_query_is_not_blamed_on_the_table(table: Path) -> None:
     with pytest.raises(DeltaError):
-        TableLog(str(table)).rows("select nothing from t")
+        Table(str(table)).rows("select nothing from t")
     assert (
         torn.of_error(RuntimeError(f"while reading file file://{next(table.glob('*.parquet'))}"))
         is None

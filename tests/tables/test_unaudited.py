@@ -21,7 +21,7 @@ from draindown.cli import proving
 from draindown.cli.program import main
 from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.proof.certificate import Certificate, Snapshot
 from draindown.proof.digest import digest
 from draindown.runs.request import Request
@@ -179,10 +179,9 @@ def test_the_digest_is_of_the_rows_alone(tmp_path: Path) -> None:
         write_deltalake(
             other, ROWS.slice(at, 1).append_column("_changed_at", pa.array([at])), mode="append"
         )
-    first = digest(TableLog(one))
-    assert len(first) == 16 and first == digest(TableLog(other)) and int(first, 16) > 2**40
+    first = digest(Table(one))
+    assert len(first) == 16 and first == digest(Table(other)) and int(first, 16) > 2**40
     write_deltalake(one, ROWS.slice(0, 1), mode="append")
     assert (
-        digest(TableLog(one)) not in (first, digest(TableLog(one, 0)))
-        and digest(TableLog(one, 0)) == first
+        digest(Table(one)) not in (first, digest(Table(one, 0))) and digest(Table(one, 0)) == first
     )

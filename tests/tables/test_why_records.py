@@ -24,7 +24,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from draindown.config.kafka import KafkaSource
 from draindown.config.models import PipelineSpec
 from draindown.flow.generations import Card, make_live
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.provenance.readers import reader_of
 from draindown.provenance.why import Question, why
 from draindown.runs.request import Request
@@ -195,7 +195,7 @@ def _world(root: Path, **more: Any) -> tuple[World, PipelineSpec]:
         (world.layout.tables.target.path, rows, _TABLE),
         (world.layout.tables.tombstones.path, [dead], _DEAD),
     ):
-        of_batch = TableLog(path).commits(1)[0].user_metadata
+        of_batch = Table(path).commits(1)[0].user_metadata
         kept = CommitProperties(custom_metadata={"userMetadata": of_batch})
         table = pa.Table.from_pylist(some, schema=schema)
         write_deltalake(

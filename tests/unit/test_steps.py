@@ -15,7 +15,7 @@ import pytest
 from draindown.base.errors import GateFailed, TransientError
 from draindown.base.exits import Exit
 from draindown.planning import compaction
-from draindown.planning.compaction import Partition, Table, Work
+from draindown.planning.compaction import Partition, TableWork, Work
 from draindown.runs import report, step_lines, store
 from draindown.runs.report import StepReport
 from draindown.runs.request import STEPS, Request, Step
@@ -163,7 +163,7 @@ def test_a_compaction_joins_where_it_is_due_and_nobody_waits_long(
     tmp_path: Path, files: int, read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = Partition((), files=files, small=files, bytes=files * 1_000_000, rows=files, deleted=0)
-    due = Work((Table("f", "t", merge=(part,), purge=(part,)),)) if files else Work()
+    due = Work((TableWork("f", "t", merge=(part,), purge=(part,)),)) if files else Work()
     monkeypatch.setattr(compaction, "work", lambda *_, **__: due)
     monkeypatch.setattr(readers, "readers", lambda _: ["one"] if read else [])
     assert compaction.joins(request(tmp_path)) == (0 < files < 60 or (bool(files) and not read))

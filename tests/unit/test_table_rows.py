@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from draindown.lake.table_log import rows
+from draindown.lake.table import rows
 
 LAST = {
     "date": (date.max - date(1970, 1, 1)).days,

@@ -16,7 +16,7 @@ from draindown.audit.raw import cells_of
 from draindown.audit.values import Check, Number, check_of, json_object, wrong
 from draindown.audit.written import reader_of
 from draindown.config.landing import FlowSpec
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 
 _FLOATS = ("float", "double")
 _BEFORE, _AFTER = -62_135_596_800, 253_402_300_800
@@ -25,7 +25,7 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
 _TIMES = ("timestamp", "timestamp_ntz", "date")
 
 
-def checked(flow: FlowSpec, table: TableLog) -> list[str]:
+def checked(flow: FlowSpec, table: Table) -> list[str]:
     """Return the columns whose cells are judged: those that every accepted record must have right.
 
     A record that deletes needs its keys and sequence only, and which records delete is decided by
@@ -34,7 +34,7 @@ def checked(flow: FlowSpec, table: TableLog) -> list[str]:
     """
     names = list(flow.fields)
     try:
-        first = {*TableLog(table.path, 0).column_types, *flow.target.essential}
+        first = {*Table(table.path, 0).column_types, *flow.target.essential}
     except (DeltaError, OSError):  # its log no longer begins with the first version
         first = set(flow.target.essential)
     if flow.target.apply_as_deletes or flow.deletes_by_null:

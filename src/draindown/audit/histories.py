@@ -15,7 +15,7 @@ from draindown.audit.model import Residue
 from draindown.audit.record_tables import RecordRecount
 from draindown.config.landing import FlowSpec
 from draindown.config.names import END_AT, START_AT, is_own
-from draindown.lake.table_log import TableLog, identifier
+from draindown.lake.table import Table, identifier
 
 _START, _END = identifier(START_AT), identifier(END_AT)
 _EXPECTED = {
@@ -42,7 +42,7 @@ class HistoryRecount(RecordRecount):
         assert part is not None, "the kind of the target is history"
         self._part, self._told = part, told
 
-    def rows(self, table: TableLog) -> Iterator[Residue]:
+    def rows(self, table: Table) -> Iterator[Residue]:
         """Load the rows of the table, and yield a residue for each that the other rows of its key
         contradict.
         """

@@ -22,7 +22,7 @@ from draindown.audit.withdrawals import withheld_keys
 from draindown.base.formatting import count
 from draindown.config.names import END_AT, START_AT
 from draindown.config.partial import SEQUENCES
-from draindown.lake.table_log import TableLog, identifier
+from draindown.lake.table import Table, identifier
 
 
 class Invariant(Protocol):
@@ -288,10 +288,10 @@ def _keys(context: AuditContext, keys: KeyRecount, *, all_files: bool) -> None:
         ("target", context.layout.tables.target.path),
         ("tombstones", context.layout.tables.tombstones.path),
     ):
-        if TableLog(path).exists:
+        if Table(path).exists:
             chosen = ", ".join(identifier(column) for column in keys.names)
             finished = "" if name == "target" else _finished(context)
-            found: pa.Table = TableLog(path).query(f"select {chosen} from t{finished}")
+            found: pa.Table = Table(path).query(f"select {chosen} from t{finished}")
             keys.add(name, found.columns)
     withheld = withheld_keys(context, keys.names)
     if withheld:

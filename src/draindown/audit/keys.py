@@ -19,7 +19,7 @@ from draindown.base.duck import connect
 from draindown.base.formatting import count
 from draindown.config.landing import FlowSpec
 from draindown.gate.acceptance import ROWS
-from draindown.lake.table_log import identifier
+from draindown.lake.table import identifier
 
 MOST = 1000
 """At most so many residues of one kind are listed; one more residue then gives the total."""

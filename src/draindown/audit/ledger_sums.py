@@ -10,7 +10,7 @@ from typing import Any
 from draindown.audit.context import AuditContext, differences, is_commit_of, of_source, where_of
 from draindown.audit.rebuilds import rebuilt_against_log
 from draindown.base.formatting import count
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger.rows import BatchRow
 
@@ -125,7 +125,7 @@ def ledger_against_commits(context: AuditContext) -> None:
     The ledger table is a projection of the target's commits.
     """
     table = context.layout.tables.target.path
-    commits = {commit.version: commit for commit in TableLog(table).commits()}
+    commits = {commit.version: commit for commit in Table(table).commits()}
     oldest = min(commits, default=0)
     aged = [batch for batch in context.batches if batch.table_version < oldest]
     if aged:

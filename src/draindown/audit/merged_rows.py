@@ -14,7 +14,7 @@ from draindown.audit.model import Residue
 from draindown.audit.record_tables import RecordRecount
 from draindown.config.landing import FlowSpec
 from draindown.config.partial import SEQUENCES
-from draindown.lake.table_log import TableLog, identifier, literal
+from draindown.lake.table import Table, identifier, literal
 
 _EXPECTED = {
     "double-key": "1 row",
@@ -36,7 +36,7 @@ class MergedRecount(RecordRecount):
         assert part is not None, "the kind of the target is partial"
         self._partial = part.columns(self.names)
 
-    def rows(self, table: TableLog) -> Iterator[Residue]:
+    def rows(self, table: Table) -> Iterator[Residue]:
         """Load the rows of the table, and yield a residue for each key that it has more than
         once.
         """
@@ -50,7 +50,7 @@ class MergedRecount(RecordRecount):
         sql = f"select {keys}, count(*)::varchar || ' rows' from held group by {keys} having count(*) > 1"
         yield from self._few("double-key", sql)
 
-    def deletes(self, tombstones: TableLog, where: str) -> None:
+    def deletes(self, tombstones: Table, where: str) -> None:
         """Load the newest tombstone of each key. `where`: SQL that leaves out those of an
         unfinished batch, or "".
         """

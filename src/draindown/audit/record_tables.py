@@ -20,7 +20,7 @@ from draindown.base.duck import connect
 from draindown.base.formatting import count
 from draindown.config.certain import condition
 from draindown.config.landing import FlowSpec
-from draindown.lake.table_log import identifier
+from draindown.lake.table import identifier
 
 _TABLES, _ROWS = ("raw", "withheld"), 100_000
 

@@ -31,7 +31,7 @@ from draindown.base.clock import EPOCH
 from draindown.base.duck import connect
 from draindown.base.formatting import count
 from draindown.base.ranges import Range, common, holds, joined, minus
-from draindown.lake.table_log import identifier, stream
+from draindown.lake.table import identifier, stream
 from draindown.ledger.rows import BatchRow
 
 _Log = tuple[str, str]

@@ -38,7 +38,7 @@ from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.quarantine import place_of
 from draindown.flow.release_intent import pending
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.lease import holder as lease_holder
 from draindown.ledger import inputs
 from draindown.ledger import rows as ledger_rows
@@ -247,7 +247,7 @@ def _as_file(row: dict[str, Any], moves: Moves) -> dict[str, Any]:
 
 
 def _all(path: str) -> list[dict[str, Any]]:
-    return TableLog(path).rows("select * from t")
+    return Table(path).rows("select * from t")
 
 
 def _quarantine(context: AuditContext) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from draindown.lake.table_log import identifier
+from draindown.lake.table import identifier
 
 _NAME = r"([^\W\d]\w*|`[^`]+`)"
 _TEXT = r"'[^'\\]*'"

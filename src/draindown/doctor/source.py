@@ -16,7 +16,7 @@ from draindown.config.schedule import next_time
 from draindown.doctor.model import Desk
 from draindown.flow import generations
 from draindown.lake.lost_files import lost_files
-from draindown.lake.table_log import moment
+from draindown.lake.table import moment
 from draindown.ledger import table as ledger_table
 from draindown.recovery import losses
 from draindown.runs.request import Request

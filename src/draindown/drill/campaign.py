@@ -20,7 +20,7 @@ from draindown.drill.faults import Fault
 from draindown.drill.injections import Injection
 from draindown.drill.result import Drill, Result
 from draindown.drill.sandbox import prepare, refuse_bad_place
-from draindown.lake.table_log import UNREADABLE
+from draindown.lake.table import UNREADABLE
 
 _HINDERED = ("fault-does-not-apply", "nothing-to-drill", "no-such-batch")
 

@@ -18,7 +18,7 @@ from draindown.base.duck import connected
 from draindown.base.formatting import count
 from draindown.config.landing import FlowSpec
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog, identifier
+from draindown.lake.table import Table, identifier
 
 _STAMPS = ("_changed_at", "_arrived_at")
 _REFUSED = (
@@ -150,7 +150,7 @@ def commits(path: str) -> Counter[Commit]:
 
 
 def _all(path: str) -> pa.Table | None:
-    return TableLog(path).query("select * from t") if TableLog(path).exists else None
+    return Table(path).query("select * from t") if Table(path).exists else None
 
 
 def _differing(
@@ -183,8 +183,8 @@ def _except(left: pa.Table, right: pa.Table, names: Iterable[str]) -> int:
 
 def _states(path: str) -> Iterator[str]:
     """Yield a fingerprint of each version's rows that does not depend on their order."""
-    for version in range(TableLog(path).version + 1) if TableLog(path).exists else ():
-        rows = TableLog(path, version).query("select * from t")
+    for version in range(Table(path).version + 1) if Table(path).exists else ():
+        rows = Table(path, version).query("select * from t")
         yield _fingerprint(rows)
 
 

@@ -20,7 +20,7 @@ from draindown.base.formatting import count, printable, value_text
 from draindown.config.models import PipelineSpec
 from draindown.config.names import is_own
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog, identifier
+from draindown.lake.table import Table, identifier
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -88,7 +88,7 @@ def _compared(
     """Yield the keys that differ between two tables; without keys, rows that one has more often
     than the other.
     """
-    logs = [TableLog(path) for _, path in (mine, theirs)]
+    logs = [Table(path) for _, path in (mine, theirs)]
     if not all(log.exists for log in logs):
         if any(log.exists and log.row_count for log in logs):
             yield Difference(flow, what, "all rows", "only one of the lakes has the table")

@@ -23,7 +23,7 @@ from draindown.lake import metadata
 from draindown.lake.commits import Commit
 from draindown.lake.home import FlowHome
 from draindown.lake.metadata import Alteration, Shape
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger.rows import from_commit, swap_of
 
 _LOOKS = (5, 50, 1000)
@@ -88,7 +88,7 @@ def _told(commit: Commit) -> str:
 
 
 def of_target(
-    layout: FlowHome, flow: FlowSpec | DerivedFlow, log: TableLog | None = None
+    layout: FlowHome, flow: FlowSpec | DerivedFlow, log: Table | None = None
 ) -> Altered | None:
     """Return what another engine altered in the target since the flow's newest commit; None if
     nothing.
@@ -114,7 +114,7 @@ def of_target(
     return Altered(layout.tables.target.path, tuple(found), tuple(commits), base) if found else None
 
 
-def _since_own(layout: FlowHome, log: TableLog) -> tuple[int | None, list[Commit]]:
+def _since_own(layout: FlowHome, log: Table) -> tuple[int | None, list[Commit]]:
     """Return the version of the flow's newest commit, and the later commits that may have changed
     metadata.
     """
@@ -173,7 +173,7 @@ def refuse(layout: FlowHome, flow: FlowSpec | DerivedFlow) -> None:
         raise error(layout, found)
 
 
-def refuse_target(layout: FlowHome, flow: FlowSpec | DerivedFlow, log: TableLog) -> None:
+def refuse_target(layout: FlowHome, flow: FlowSpec | DerivedFlow, log: Table) -> None:
     """Refuse to write to a target that another engine altered. Raises like `refuse`."""
     target = of_target(layout, flow, log)
     if target is not None and target.harmful:

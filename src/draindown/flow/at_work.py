@@ -22,7 +22,7 @@ from draindown.base.formatting import printable
 from draindown.flow import traces
 from draindown.lake.documents import Document, encode
 from draindown.lake.home import FlowHome, safe_name
-from draindown.lake.table_log import UNREADABLE
+from draindown.lake.table import UNREADABLE
 from draindown.lease import holder as lease_holder
 from draindown.lease.holder import Card
 from draindown.ledger import table as ledger_table

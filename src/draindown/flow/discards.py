@@ -12,7 +12,7 @@ from draindown.base.formatting import count
 from draindown.flow import generations, integrity
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import literal
+from draindown.lake.table import literal
 from draindown.ledger import table as ledger_table
 from draindown.sources import intake
 from draindown.sources.intake import Origin

@@ -15,7 +15,7 @@ from draindown.config.landing import FlowSpec
 from draindown.gate import acceptance
 from draindown.gate.acceptance import Acceptance, Difference
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import UNREADABLE, TableLog
+from draindown.lake.table import UNREADABLE, Table
 from draindown.ledger.foreign import ForeignCommit, ForeignCommits
 
 ORIGIN, CHANGED_AT = "_origin", "_changed_at"
@@ -43,8 +43,8 @@ def changed_by(
 
     path = layout.tables.target.path
     try:
-        before = None if commit.first is not None else TableLog(path, commit.version - 1)
-        return difference(TableLog(path, commit.version), before, *identity(flow), where)
+        before = None if commit.first is not None else Table(path, commit.version - 1)
+        return difference(Table(path, commit.version), before, *identity(flow), where)
     except (*UNREADABLE, duckdb.Error) as error:
         of = f"{layout.pipeline} --flow {layout.flow}"
         pair = (

@@ -20,7 +20,7 @@ from draindown.flow import generations, owner, table_features
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.home import FlowHome
 from draindown.lake.lost_files import absent_files
-from draindown.lake.table_log import UNREADABLE, TableLog
+from draindown.lake.table import UNREADABLE, Table
 from draindown.lake.torn import TableDamaged, torn_file
 from draindown.ledger import table as ledger_table
 
@@ -128,12 +128,12 @@ def refuse_lost_files(layout: FlowHome) -> None:
         raise _error(layout, found)
 
 
-def _lost(log: TableLog) -> str | None:
+def _lost(log: Table) -> str | None:
     """Describe the data files that a table's newest version lacks; None if it lacks none."""
     if not log.is_whole or not absent_files(log):
         return None
     # another driver may have rewritten and vacuumed files since the log was opened
-    newest = TableLog(log.path)
+    newest = Table(log.path)
     lost = absent_files(newest) if newest.is_whole else []  # a reset may have put the table aside
     if not lost:
         return None
@@ -220,7 +220,7 @@ def _is_back(layout: FlowHome, generation: int, path: str) -> bool:
     if not table.is_whole:
         return False
     with suppress(*UNREADABLE):  # its newest versions may be torn, and the oldest still be readable
-        return table.id == TableLog(str(_aside(layout, generation, path)), version=0).id
+        return table.id == Table(str(_aside(layout, generation, path)), version=0).id
     return False
 
 

@@ -10,7 +10,7 @@ from draindown.base.formatting import count
 from draindown.config.derived import DerivedFlow
 from draindown.flow import generations
 from draindown.lake.home import FlowHome, table_of_unit
-from draindown.lake.table_log import TableLog, identifier, moment
+from draindown.lake.table import Table, identifier, moment
 from draindown.sources import intake
 from draindown.sources.slices import slice_of
 
@@ -24,7 +24,7 @@ def open_windows(layout: FlowHome, flow: DerivedFlow, version: int) -> str:
     """
     if flow.interval is None:
         return ""
-    table, generation = TableLog(layout.tables.target.path, version), generations.generation(layout)
+    table, generation = Table(layout.tables.target.path, version), generations.generation(layout)
     newest = table.last(layout.app_id(generation, "rows"))
     read = (
         None if newest is None else next(intake.slices(layout, generation, slice_of(newest)), None)
@@ -32,7 +32,7 @@ def open_windows(layout: FlowHome, flow: DerivedFlow, version: int) -> str:
     if read is None:
         return ""
     (start, end), (unit,) = flow.interval, read.units  # windows and sessions are over one table
-    commits = TableLog(layout.tables.other(table_of_unit(unit.name)).path, unit.until).commits(1)
+    commits = Table(layout.tables.other(table_of_unit(unit.name)).path, unit.until).commits(1)
     if not commits or commits[0].version != unit.until:
         return ""
     at = datetime.fromtimestamp(commits[0].timestamp / 1000, UTC)

@@ -13,7 +13,7 @@ from draindown.flow import generations, resume
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import literal
+from draindown.lake.table import literal
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from draindown.base.formatting import count
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Proven:
         """How many keys differ, in words."""
         return keys_differ(self.differing)
 
-    def covers(self, table: TableLog, version: int) -> bool:
+    def covers(self, table: Table, version: int) -> bool:
         """Return whether the whole table was found right at `version` or later."""
         return (
             self.holds
@@ -42,7 +42,7 @@ class Proven:
             and self.table_version >= version
         )
 
-    def is_of(self, table: TableLog) -> bool:
+    def is_of(self, table: Table) -> bool:
         """Return whether it is about the table as it is now."""
         return (self.table_id, self.table_version) == (table.id, table.version)
 

@@ -19,7 +19,7 @@ from draindown.base.errors import TerminalError
 from draindown.flow import withdrawals
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog, begins, literal, rows
+from draindown.lake.table import Table, begins, literal, rows
 from draindown.lake.transactions import WriterId
 
 State = Literal["open", "released", "discarded"]
@@ -422,7 +422,7 @@ def query(
     restricts: str = "",
     *,
     join: str = "",
-    beside: Mapping[str, TableLog] | None = None,
+    beside: Mapping[str, Table] | None = None,
 ) -> pa.Table:
     """Run a query over the refused rows that match `which` and, if given, `restricts` (SQL).
 

@@ -12,7 +12,7 @@ from draindown.flow import altered, generations, integrity
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.commits import Commit, standing_restores
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import from_commit
 from draindown.sources.port import Source
@@ -136,7 +136,7 @@ def behind(layout: FlowHome, checkpoint: Checkpoint, generation: int) -> str | N
     return _taken_back(layout, generation, table)
 
 
-def _taken_back(layout: FlowHome, generation: int, table: TableLog) -> str | None:
+def _taken_back(layout: FlowHome, generation: int, table: Table) -> str | None:
     """Describe a RESTORE that removed batches of the generation; None if none did, or another one
     brought them back.
 

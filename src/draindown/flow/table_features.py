@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from draindown.base.errors import TerminalError
 from draindown.lake import features
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def unfit(layout: FlowHome, path: str) -> Unfit | None:
     return Unfit(path, features.described(path, names, engine), tuple(_ways(layout, path, names)))
 
 
-def unsupported(log: TableLog) -> features.Unsupported | None:
+def unsupported(log: Table) -> features.Unsupported | None:
     """Return the error of a table that deltalake cannot read because of a feature; None for any
     other table.
     """
@@ -51,7 +51,7 @@ def unsupported(log: TableLog) -> features.Unsupported | None:
         _ = log.exists and log.table
     except features.Unsupported as error:
         return error
-    except (TerminalError, DeltaError):  # `TableLog.damage` describes it
+    except (TerminalError, DeltaError):  # `Table.damage` describes it
         return None
     return None
 

@@ -10,7 +10,7 @@ from draindown.base.errors import DraindownError
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import UNREADABLE
+from draindown.lake.table import UNREADABLE
 from draindown.ledger import table as ledger_table
 from draindown.runs.request import begun_at
 

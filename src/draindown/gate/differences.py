@@ -10,12 +10,12 @@ import duckdb
 
 from draindown.base.duck import connected
 from draindown.gate.acceptance import ROWS, Difference
-from draindown.lake.table_log import TableLog, identifier, stream
+from draindown.lake.table import Table, identifier, stream
 
 
 def difference(
-    later: TableLog,
-    earlier: TableLog | None,
+    later: Table,
+    earlier: Table | None,
     keys: Sequence[str],
     beside: Sequence[str] = (),
     where: str = "true",
@@ -47,9 +47,7 @@ def difference(
     return Difference(images, *map(int, counted))
 
 
-def _load(
-    db: duckdb.DuckDBPyConnection, later: TableLog, earlier: TableLog | None, where: str
-) -> None:
+def _load(db: duckdb.DuckDBPyConnection, later: Table, earlier: Table | None, where: str) -> None:
     """Make the table `differing`: each row that is more often in one version than in the other, and
     how much.
     """

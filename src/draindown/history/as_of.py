@@ -23,7 +23,7 @@ from draindown.gate import published
 from draindown.lake.commits import Commit
 from draindown.lake.home import FlowHome
 from draindown.lake.lost_files import lost_files
-from draindown.lake.table_log import TableLog, identifier, literal, moment
+from draindown.lake.table import Table, identifier, literal, moment
 
 _T = TypeVar("_T")
 _WHOLE = ("byte", "short", "integer", "long")
@@ -93,7 +93,7 @@ def as_stood(asked: Asked) -> Answer:
     return _answer(asked, log.at(older[-1].version), f"{identifier(asked.part.END)} is null")
 
 
-def _answer(asked: Asked, log: TableLog, valid: str) -> Answer:
+def _answer(asked: Asked, log: Table, valid: str) -> Answer:
     kinds = log.column_types
     same = [
         f"{identifier(name)} = {_value(str(kinds[name]), text, exact=True)}"
@@ -112,7 +112,7 @@ def _answer(asked: Asked, log: TableLog, valid: str) -> Answer:
     return Answer(columns, rows, int(number), log.version)
 
 
-def _published(layout: FlowHome) -> TableLog:
+def _published(layout: FlowHome) -> Table:
     pointer, found, log = (
         published.published(layout),
         published.unpublished(layout),
@@ -123,7 +123,7 @@ def _published(layout: FlowHome) -> TableLog:
     return log.at(found.published.version)
 
 
-def _sequence(log: TableLog) -> tuple[str, str]:
+def _sequence(log: Table) -> tuple[str, str]:
     """Return the type of the first sequence column, and how it is reached within start and end."""
     kind = log.column_types[History.START]
     kind = json.loads(kind) if isinstance(kind, str) and kind.startswith("{") else kind
@@ -182,7 +182,7 @@ def _decimal(kind: str, number: Decimal, *, exact: bool) -> str:
     return "null" if found is None else f"cast({literal(format(found, 'f'))} as {kind})"
 
 
-def _is_whole(log: TableLog, commit: Commit) -> bool:
+def _is_whole(log: Table, commit: Commit) -> bool:
     """Return whether a version can be read: its log and all its files are there."""
     try:
         return not lost_files(log.at(commit.version))
@@ -207,7 +207,7 @@ def _nothing(layout: FlowHome, pointer: published.Published | None = None) -> Te
     )
 
 
-def _gone(asked: Asked, at: datetime, log: TableLog, later: Sequence[Commit]) -> TerminalError:
+def _gone(asked: Asked, at: datetime, log: Table, later: Sequence[Commit]) -> TerminalError:
     """Return the error for a moment whose version is not there. `later`: the commits from that
     moment on, in order.
     """

@@ -21,7 +21,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError
 
 from draindown.lake import formats
-from draindown.lake.table_log import NO_BATCH, TableLog, opened, stream
+from draindown.lake.table import NO_BATCH, Table, opened, stream
 from draindown.lake.transactions import WriterId
 
 _FENCES = 10  # attempts; an attempt fails if another writer commits first
@@ -55,7 +55,7 @@ def create(
     `statistics`: columns with min/max statistics; Delta's default if empty. `private`: only the
     owner can access the table's directory.
     """
-    if TableLog(path).exists:
+    if Table(path).exists:
         return
     if private:
         make_private(path)
@@ -129,7 +129,7 @@ def fence(path: str, apps: Sequence[WriterId], note: str) -> bool:
                 return False
             # retry if a commit in flight came first, so that the fence follows it; raise any other
             # failure
-            if not left or TableLog(path).version == table.version():
+            if not left or Table(path).version == table.version():
                 raise
     raise AssertionError("the last try returns or raises")
 
@@ -142,7 +142,7 @@ def clear_unmade(path: str) -> None:
     fails. The table's own directory is kept, with its mode.
     """
     home, log = Path(path), Path(path, "_delta_log")
-    if log.is_dir() and not TableLog(path).exists and [*home.iterdir()] == [log]:
+    if log.is_dir() and not Table(path).exists and [*home.iterdir()] == [log]:
         shutil.rmtree(log)
 
 
@@ -151,7 +151,7 @@ def append_query(path: str, source: str, sql: str, *, app: tuple[str, int]) -> N
 
     In `sql`, `t` is the table at `source`, and `held` is the table at `path` if it exists.
     """
-    held = opened(path) if TableLog(path).exists else None
+    held = opened(path) if Table(path).exists else None
     rows = stream(opened(source), sql, {} if held is None else {"held": held})
     target = _made(path, rows.schema) if held is None else held
     _write_once(target, rows, app, mode="append", schema_mode="merge")
@@ -215,11 +215,11 @@ def replace_where(path: str, table: pa.Table, where: str) -> None:
 
 def delete(path: str, where: str) -> None:
     """Delete the rows that match `where` (SQL), in one commit. No-op if the table is absent."""
-    if TableLog(path).exists:
+    if Table(path).exists:
         opened(path).delete(where)
 
 
 def delete_any(path: str, where: str) -> None:
     """Delete the rows that match `where` (SQL). Commits nothing if no row matches."""
-    if TableLog(path).query(f"select 1 from t where {where} limit 1").num_rows:
+    if Table(path).query(f"select 1 from t where {where} limit 1").num_rows:
         delete(path, where)

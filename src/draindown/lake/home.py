@@ -20,7 +20,7 @@ from draindown.lake.store import store_of
 from draindown.lake.transactions import WriterId
 
 if TYPE_CHECKING:
-    from draindown.lake.table_log import TableLog
+    from draindown.lake.table import Table
 
 T = TypeVar("T")
 _LONGEST = 250
@@ -364,98 +364,98 @@ class Tables:
     home: FlowHome
 
     @property
-    def target(self) -> TableLog:
+    def target(self) -> Table:
         """The target."""
         return self._of("table", table_unit(self.home.table_name))
 
     @property
-    def tombstones(self) -> TableLog:
+    def tombstones(self) -> Table:
         """Deleted keys."""
         return self._of("tombstones", f"tombstones/{self.home.table_name}")
 
     @property
-    def hidden(self) -> TableLog:
+    def hidden(self) -> Table:
         """Events that no row of a history holds whole."""
         return self._of("hidden", f"hidden/{self.home.table_name}")
 
     @property
-    def snapshots(self) -> TableLog:
+    def snapshots(self) -> Table:
         """The states of a processor's fold."""
         return self._of("snapshots", f"snapshots/{self.home.flow}")
 
-    def memory(self, name: str) -> TableLog:
+    def memory(self, name: str) -> Table:
         """Return the table beside the target by the name that its kind has: `tombstones`, `hidden`
         or `snapshots`.
         """
-        found: TableLog = getattr(self, name)
+        found: Table = getattr(self, name)
         return found
 
     @property
-    def quarantine(self) -> TableLog:
+    def quarantine(self) -> Table:
         """Refused and withdrawn rows."""
         return self._of("quarantine", f"quarantine/{self.home.flow}")
 
     @property
-    def late(self) -> TableLog:
+    def late(self) -> Table:
         """Rows that came later than the flow accepts."""
         return self._live(f"late/{self.home.flow}")
 
     @property
-    def unsendable(self) -> TableLog:
+    def unsendable(self) -> Table:
         """Rows that a sink can't hold."""
         return self._live(f"unsendable/{self.home.flow}")
 
     @property
-    def late_decisions(self) -> TableLog:
+    def late_decisions(self) -> Table:
         """People's decisions about late rows."""
         return self.at(f"{self.home.home}/late")
 
     @property
-    def ledger(self) -> TableLog:
+    def ledger(self) -> Table:
         """One row per batch."""
         return self._of("ledger", f"ledger/{self.home.flow}")
 
     @property
-    def inputs(self) -> TableLog:
+    def inputs(self) -> Table:
         """One row per unit that a batch read: the ledger's child table."""
         return self._live(f"inputs/{self.home.flow}")
 
     @property
-    def raw(self) -> TableLog:
+    def raw(self) -> Table:
         """Raw records that batches read; absent if the flow keeps none."""
         return self._live(f"raw/{self.home.flow}")
 
-    def intake(self, generation: int) -> TableLog:
+    def intake(self, generation: int) -> Table:
         """Return the pinned input that a generation reads; one commit is one slice."""
         own = f"generations/{generation:04d}/" if self.home.own_intakes else ""
         return self.at(f"{self.home.home}/{own}intake")
 
     @property
-    def parked(self) -> TableLog:
+    def parked(self) -> Table:
         """Events about files that can't be read."""
         return self.at(f"{self.home.home}/parked")
 
     @property
-    def resolutions(self) -> TableLog:
+    def resolutions(self) -> Table:
         """People's decisions about quarantined rows."""
         return self.at(f"{self.home.home}/resolutions")
 
-    def other(self, name: str) -> TableLog:
+    def other(self, name: str) -> Table:
         """Return the live target of that name, whichever flow of the lake writes it."""
         return self._live(table_unit(name))
 
-    def at(self, path: str) -> TableLog:
+    def at(self, path: str) -> Table:
         """Return the table at a path."""
-        from draindown.lake.table_log import (
-            TableLog,  # imports deltalake, which parsing a DAG does without
+        from draindown.lake.table import (
+            Table,  # imports deltalake, which parsing a DAG does without
         )
 
-        return self.home.once(path, lambda: TableLog(path))
+        return self.home.once(path, lambda: Table(path))
 
-    def _live(self, place: str) -> TableLog:
+    def _live(self, place: str) -> Table:
         return self.at(f"{self.home.root}/{place}")
 
-    def _of(self, name: str, live: str) -> TableLog:
+    def _of(self, name: str, live: str) -> Table:
         """Return a table that a rebuild has beside the live one."""
         return self.at(f"{self.home.staging}/{name}") if self.home.staged else self._live(live)
 

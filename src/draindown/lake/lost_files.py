@@ -11,13 +11,13 @@ from urllib.parse import unquote
 
 from deltalake.exceptions import DeltaError
 
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # Hadoop writes `file:/a` for `file:///a`
 _VECTOR = re.compile(r"[^/\s\"']*deletion_vector_[0-9a-f-]+\.bin")
 
 
-def lost_files(log: TableLog) -> list[str]:
+def lost_files(log: Table) -> list[str]:
     """Return the paths of data files of a version that don't exist; if all do, of a deletion vector
     that doesn't.
     """
@@ -30,7 +30,7 @@ def lost_files(log: TableLog) -> list[str]:
     return [str(place) for place in places if not place.is_file()] or _lost_vectors(log)
 
 
-def absent_files(log: TableLog) -> list[str]:
+def absent_files(log: Table) -> list[str]:
     """Return the data files of a version that their directories do not list. Each directory is
     listed once.
 
@@ -52,7 +52,7 @@ def absent_files(log: TableLog) -> list[str]:
     return sorted(str(place / name) for place, name in lacking)
 
 
-def _place(log: TableLog, name: str) -> Path:
+def _place(log: Table, name: str) -> Path:
     return Path(_plain(log.path)) / unquote(name)
 
 
@@ -80,7 +80,7 @@ disk.
 """
 
 
-def vacuumed(log: TableLog, version: int, file: str) -> int | None:
+def vacuumed(log: Table, version: int, file: str) -> int | None:
     """Return the version of the VACUUM that may have removed a file of an earlier `version`; None
     if none may have.
 
@@ -95,7 +95,7 @@ def vacuumed(log: TableLog, version: int, file: str) -> int | None:
     return min(later, default=None)
 
 
-def _taken_out(log: TableLog, version: int, file: str) -> int | None:
+def _taken_out(log: Table, version: int, file: str) -> int | None:
     """Return the first commit after `version` that removes a data file from the table; None if the
     log has none.
     """
@@ -111,7 +111,7 @@ def _taken_out(log: TableLog, version: int, file: str) -> int | None:
     return None
 
 
-def _lost_vectors(log: TableLog) -> list[str]:
+def _lost_vectors(log: Table) -> list[str]:
     """Return the path of a deletion vector that doesn't exist. deltalake lists none, and reads all
     or fails.
     """

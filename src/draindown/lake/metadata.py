@@ -14,7 +14,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 
 _MODE = "delta.columnMapping.mode"
 _LARGEST_ID = "delta.columnMapping.maxColumnId"
@@ -79,7 +79,7 @@ class Shape:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, log: TableLog) -> Shape:
+    def of(cls, log: Table) -> Shape:
         """Return the metadata of an existing table."""
         return cls(log.fields, log.id, tuple(log.partition_columns), log.properties)
 

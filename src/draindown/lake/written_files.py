@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from draindown.base.formatting import count
-from draindown.lake.table_log import UNREADABLE, TableLog
+from draindown.lake.table import UNREADABLE, Table
 
 Values = Mapping[str, Any]
 
@@ -27,7 +27,7 @@ class Written:
     gone: tuple[str, ...] = ()
 
 
-def written_files(log: TableLog) -> Written:
+def written_files(log: Table) -> Written:
     """Return the files that commits up to this version added. A row of any of them is one that a
     version had.
     """
@@ -56,7 +56,7 @@ def written_files(log: TableLog) -> Written:
     return Written(there, tuple(gone))
 
 
-def _known_commits(log: TableLog) -> tuple[int, list[Path]]:
+def _known_commits(log: Table) -> tuple[int, list[Path]]:
     """Return the number of the oldest commit without a gap up to this version, and the commits from
     there on.
     """
@@ -75,7 +75,7 @@ def _added(commit: Path) -> Iterator[tuple[str, Values]]:
                 yield add["path"], add.get("partitionValues") or {}
 
 
-def _of_snapshot(log: TableLog) -> Iterator[tuple[str, Values]]:
+def _of_snapshot(log: Table) -> Iterator[tuple[str, Values]]:
     names = log.partition_columns
     for file in log.files(names):
         yield file["path"], {name: file.get(f"partition.{name}") for name in names}

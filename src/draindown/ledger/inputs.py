@@ -18,7 +18,7 @@ import pyarrow as pa
 from draindown.base.formatting import count
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import literal
+from draindown.lake.table import literal
 from draindown.ledger.rows import BatchRow, Place, not_adding_up
 
 SCHEMA = pa.schema(

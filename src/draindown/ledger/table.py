@@ -16,7 +16,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import UNREADABLE, literal, moment
+from draindown.lake.table import UNREADABLE, literal, moment
 from draindown.ledger import target_log
 from draindown.ledger.rows import (
     ACCOUNT,

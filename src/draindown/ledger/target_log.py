@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from draindown.lake.commits import Commit
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger.rows import (
     BatchRow,
     Swap,
@@ -46,11 +46,11 @@ def last_commit(path: str) -> Commit:
     """Return a table's newest commit that is not a fence. A fence of a driver that has lost its
     lease is harmless.
     """
-    newest = TableLog(path).commits(_FENCES)
+    newest = Table(path).commits(_FENCES)
     return next((commit for commit in newest if not commit.is_fence), newest[0])
 
 
-def commit_of(log: TableLog, row: BatchRow) -> Commit:
+def commit_of(log: Table, row: BatchRow) -> Commit:
     """Return the commit of a batch among the newest of the target's `log`, or the newest if none is
     its.
 

@@ -20,7 +20,7 @@ from draindown.gate import published
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.home import FlowHome
 from draindown.lake.intervals import interval_seconds
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.planning.open_rows import HistoryFile, end_path, open_share, worth_rewriting
 from draindown.recovery.opening import Needs, open_flow
 from draindown.runs import report
@@ -90,7 +90,7 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableWork:
     """The partitions of a table that need a rewrite. `label` is the table's display name."""
 
     label: str
@@ -136,7 +136,7 @@ def _partitions(chosen: Sequence[Partition]) -> str:
 class Work:
     """Work of a maintenance step. `kept`: why old files stay although a vacuum is due."""
 
-    tables: tuple[Table, ...] = ()
+    tables: tuple[TableWork, ...] = ()
     vacuum: tuple[tuple[str, str], ...] = ()
     kept: str = ""
 
@@ -213,12 +213,12 @@ def _tables(layout: FlowHome) -> list[tuple[str, str]]:
     ]
 
 
-def assess(label: str, log: TableLog, target_file_size: int, *, force: bool = False) -> Table:
+def assess(label: str, log: Table, target_file_size: int, *, force: bool = False) -> TableWork:
     """Return the partitions of a table that need a rewrite. A file is small below half of the
     target file size.
     """
     every = partitions(log, target_file_size, force=force)
-    return Table(
+    return TableWork(
         label,
         log.path,
         merge=tuple(p for p in every if p.wants_merge(force=force)),
@@ -226,7 +226,7 @@ def assess(label: str, log: TableLog, target_file_size: int, *, force: bool = Fa
     )
 
 
-def partitions(log: TableLog, target_file_size: int, *, force: bool = False) -> list[Partition]:
+def partitions(log: Table, target_file_size: int, *, force: bool = False) -> list[Partition]:
     """Return all partitions of a table with statistics of their files."""
     adds, deleted = log.added_files(), log.deleted_rows()
     columns = [name for name in adds.column_names if name.startswith("partition.")]
@@ -296,7 +296,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _expired(
-    layout: FlowHome, present: Iterable[tuple[str, TableLog]], retain: int
+    layout: FlowHome, present: Iterable[tuple[str, Table]], retain: int
 ) -> Iterable[tuple[str, str]]:
     last = vacuumed(layout)
     for label, log in present:
@@ -310,7 +310,7 @@ def _expired(
             yield label, log.path
 
 
-def retention_of(log: TableLog) -> int:
+def retention_of(log: Table) -> int:
     """Return how long removed files stay, in seconds, by the table's properties."""
     return interval_seconds(log.properties.get(RETENTION), RETAIN_FLOOR)
 

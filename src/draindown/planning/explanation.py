@@ -14,7 +14,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.config.derived import DerivedFlow
 from draindown.flow.state import FlowState
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
 from draindown.planning.lateness import Cover
 from draindown.planning.plan import start_seconds
@@ -155,7 +155,7 @@ def _reads(
     if not any(piece.commits for piece in pieces):
         return (), None
     columns: list[Columns] = [list(flow.derivation.sought(one)) for one in flow.source.read]
-    logs = [TableLog(table.path) for table in tables]
+    logs = [Table(table.path) for table in tables]
     touched: list[Span] | None = None
     if not any(piece.start is None for piece in pieces):
         changed = [

@@ -19,7 +19,7 @@ from draindown.base.errors import TerminalError
 from draindown.config.table_source import SourceTable
 from draindown.gate import published
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog, identifier, stream
+from draindown.lake.table import Table, identifier, stream
 
 ARRIVED_AT = "_arrived_at"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -143,7 +143,7 @@ def lost(asked: Asked, end: str, delays: Sequence[int]) -> list[Cover]:
 
 
 @contextmanager
-def _rows(asked: Asked) -> Iterator[tuple[duckdb.DuckDBPyConnection, TableLog]]:
+def _rows(asked: Asked) -> Iterator[tuple[duckdb.DuckDBPyConnection, Table]]:
     """Yield a connection with the table `rows`: _us, arrived and late, in microseconds; NULL
     without a time.
     """
@@ -159,7 +159,7 @@ def _rows(asked: Asked) -> Iterator[tuple[duckdb.DuckDBPyConnection, TableLog]]:
         yield db, log
 
 
-def _read(asked: Asked) -> TableLog:
+def _read(asked: Asked) -> Table:
     log, pointer = asked.layout.tables.target, published.published(asked.layout)
     if not log.exists:
         raise _no_arrival(

@@ -10,10 +10,10 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from draindown.base.formatting import count, size
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 
 File = Mapping[str, Any]
-"""A file of a table, as `TableLog.files` returns it."""
+"""A file of a table, as `Table.files` returns it."""
 Columns = Sequence[str | None]
 """The columns of a table by which keys are found, in the order of the keys; None for a key that it
 does not have.
@@ -63,7 +63,7 @@ class Reach:
         return f"{found}, in {self.partitions} of {parts} by {', '.join(self.partitioned_by)}"
 
 
-def changed_files(log: TableLog, since: int, until: int, columns: Columns) -> list[File]:
+def changed_files(log: Table, since: int, until: int, columns: Columns) -> list[File]:
     """Return the files with what changed from version `since` to `until`: added, removed, or with
     rows deleted since.
 
@@ -93,7 +93,7 @@ def spans(files: Iterable[File], columns: Columns, margin: int) -> list[Span]:
 
 
 def reach(
-    table: str, log: TableLog, columns: Columns, touched: Sequence[Span] | None, **versions: Any
+    table: str, log: Table, columns: Columns, touched: Sequence[Span] | None, **versions: Any
 ) -> Reach:
     """Return which files of a table a run reads. `touched`: None for all of them."""
     parts = log.partition_columns

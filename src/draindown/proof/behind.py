@@ -22,7 +22,7 @@ from draindown.config.ranking import Deduplicate, Top
 from draindown.config.session import Session
 from draindown.config.window import Window
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog, identifier, literal, moment, rows, stream
+from draindown.lake.table import Table, identifier, literal, moment, rows, stream
 from draindown.proof import folds, histories, pairs, ranking, sessions, windows
 from draindown.proof.source_rows import SourceRows, late_rows
 from draindown.sources.tables import late
@@ -34,7 +34,7 @@ it is in it.
 _MOST_LITERALS = 1000
 
 
-def behind(flow: DerivedFlow, sources: Sequence[TableLog]) -> list[SourceRows]:
+def behind(flow: DerivedFlow, sources: Sequence[Table]) -> list[SourceRows]:
     """Return, by source table, which of its rows are behind a row of the result. Late rows of these
     don't count.
     """
@@ -57,7 +57,7 @@ def _in_time(asked: SourceRows, flow: DerivedFlow, table: str) -> SourceRows:
     )
 
 
-def _of_kind(flow: DerivedFlow, sources: Sequence[TableLog]) -> list[SourceRows]:
+def _of_kind(flow: DerivedFlow, sources: Sequence[Table]) -> list[SourceRows]:
     types = [one.column_types for one in sources]
     match flow.derivation:
         case Window() as window:
@@ -96,7 +96,7 @@ def of_key(asked: SourceRows, key: Collection[str] | None) -> SourceRows:
 def source_rows(
     layout: FlowHome,
     flow: DerivedFlow,
-    sources: Sequence[TableLog],
+    sources: Sequence[Table],
     results: pa.Table,
     decided: int,
     limit: int,
@@ -121,7 +121,7 @@ def source_rows(
 
 
 def _of_source(
-    db: duckdb.DuckDBPyConnection, log: TableLog, asked: SourceRows, results: pa.Table, limit: int
+    db: duckdb.DuckDBPyConnection, log: Table, asked: SourceRows, results: pa.Table, limit: int
 ) -> tuple[list[dict[str, Any]], dict[int, int]]:
     take_rows(db, log, asked, results)
     find_rows(db, asked)
@@ -136,7 +136,7 @@ def _of_source(
 
 
 def take_rows(
-    db: duckdb.DuckDBPyConnection, log: TableLog, asked: SourceRows, results: pa.Table
+    db: duckdb.DuckDBPyConnection, log: Table, asked: SourceRows, results: pa.Table
 ) -> None:
     """Make the table `source`: the rows of a version of the source that may be behind a result's
     row.
@@ -179,7 +179,7 @@ def equalities(asked: SourceRows) -> list[str]:
     ]
 
 
-def _narrowed(log: TableLog, asked: SourceRows, results: Sequence[Mapping[str, Any]]) -> str:
+def _narrowed(log: Table, asked: SourceRows, results: Sequence[Mapping[str, Any]]) -> str:
     """Return a condition in the SQL of Delta tables that holds for all rows asked for, so that few
     files are read.
     """

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from draindown.base.formatting import count, printable
 from draindown.config.derived import TOLERANCE
 from draindown.flow.proven import keys_differ
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 
 SHOWN = 20
 """Most falsehoods that a certificate lists."""
@@ -48,7 +48,7 @@ class Snapshot:
     version: int
 
 
-def snapshot(log: TableLog) -> Snapshot:
+def snapshot(log: Table) -> Snapshot:
     """Return the version at which a table was opened."""
     return Snapshot(log.path, log.id, log.version)
 

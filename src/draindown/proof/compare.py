@@ -28,7 +28,7 @@ from draindown.config.ranking import Deduplicate, Top
 from draindown.config.session import Session
 from draindown.config.window import Window
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog, identifier, stream
+from draindown.lake.table import Table, identifier, stream
 from draindown.processors.fold import Failed
 from draindown.proof import folds, histories, pairs, ranking, sessions, windows
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
@@ -39,7 +39,7 @@ from draindown.sources.tables import late
 _PARTS = 1_000_000
 
 
-def statement(flow: DerivedFlow, sources: Sequence[TableLog]) -> str | None:
+def statement(flow: DerivedFlow, sources: Sequence[Table]) -> str | None:
     """Return the flow's query in DuckDB's SQL; None if only Spark is certain to compute what Spark
     computed.
     """
@@ -59,7 +59,7 @@ def statement(flow: DerivedFlow, sources: Sequence[TableLog]) -> str | None:
             return None
 
 
-def is_provable(flow: DerivedFlow, sources: Sequence[TableLog]) -> bool:
+def is_provable(flow: DerivedFlow, sources: Sequence[Table]) -> bool:
     """Return whether `prove` can be asked: there is a statement, or a fold whose order is certain
     to be Spark's.
     """
@@ -71,8 +71,8 @@ def is_provable(flow: DerivedFlow, sources: Sequence[TableLog]) -> bool:
 def prove(
     layout: FlowHome,
     flow: DerivedFlow,
-    sources: Sequence[TableLog],
-    table: TableLog,
+    sources: Sequence[Table],
+    table: Table,
     share: float = 1.0,
     decided: int = 0,
 ) -> Certificate:
@@ -136,7 +136,7 @@ def _named(layout: FlowHome) -> Iterator[None]:
         ) from error
 
 
-def _used(flow: DerivedFlow, source: TableLog) -> list[str]:
+def _used(flow: DerivedFlow, source: Table) -> list[str]:
     """Return the columns that the query names, or might name."""
     part, types = flow.derivation, source.column_types
     own = ["_origin"] if isinstance(flow.derivation, Pairing) and "_origin" in types else []
@@ -161,7 +161,7 @@ def _leave_out_late(
         db.execute(f"delete from {name} where {late_rows(table.table, time, flow.accept)}")
 
 
-def _load(db: duckdb.DuckDBPyConnection, name: str, log: TableLog, columns: Sequence[str]) -> None:
+def _load(db: duckdb.DuckDBPyConnection, name: str, log: Table, columns: Sequence[str]) -> None:
     """Copy columns of a table into DuckDB, batch by batch. Deletion vectors are applied."""
     rows: pa.RecordBatchReader = stream(
         log.table, f"select {', '.join(map(identifier, columns))} from t"

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from draindown.base.duck import connected
 from draindown.config.names import is_own
-from draindown.lake.table_log import TableLog, identifier, stream
+from draindown.lake.table import Table, identifier, stream
 
 
-def digest(table: TableLog) -> str:
+def digest(table: Table) -> str:
     """Return a digest of the rows of a table at its version, in 16 hexadecimal digits (64 bits).
 
     It does not depend on the order of rows, nor on files. Each of several equal rows counts.

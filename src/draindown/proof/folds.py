@@ -19,7 +19,7 @@ import pyarrow as pa
 from draindown.config.names import is_own
 from draindown.config.processor import Processor
 from draindown.config.ranking import total_order
-from draindown.lake.table_log import TableLog, identifier
+from draindown.lake.table import Table, identifier
 from draindown.processors import loading, plain
 from draindown.processors.fold import Calls, Failed
 from draindown.processors.stream import pylist
@@ -37,9 +37,7 @@ def is_provable(types: Mapping[str, str]) -> bool:
     return all(is_certain(str(kind)) for name, kind in types.items() if not is_own(name))
 
 
-def expect(
-    db: duckdb.DuckDBPyConnection, part: Processor, source: TableLog, table: TableLog
-) -> None:
+def expect(db: duckdb.DuckDBPyConnection, part: Processor, source: Table, table: Table) -> None:
     """Fold the rows of the table `source` of `db`, and put the result into its new table
     `expected`.
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from draindown.base.duck import connected
 from draindown.config.derived import DerivedFlow
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog, identifier, literal, rows
+from draindown.lake.table import Table, identifier, literal, rows
 from draindown.lake.written_files import Values, Written, written_files
 from draindown.proof.behind import ROW, among, behind, find_rows, of_key, take_rows
 from draindown.proof.source_rows import SourceRows
@@ -51,7 +51,7 @@ class Former:
 def former_rows(
     layout: FlowHome,
     flow: DerivedFlow,
-    sources: Sequence[TableLog],
+    sources: Sequence[Table],
     keys: Sequence[Sequence[str]],
     result: pa.Table,
     decided: int,
@@ -76,7 +76,7 @@ def former_rows(
 
 def _of_source(
     db: duckdb.DuckDBPyConnection,
-    log: TableLog,
+    log: Table,
     keys: Sequence[str],
     asked: SourceRows,
     result: pa.Table,
@@ -105,7 +105,7 @@ def _of_source(
 
 
 def _take_files(
-    db: duckdb.DuckDBPyConnection, log: TableLog, asked: SourceRows, written: Written
+    db: duckdb.DuckDBPyConnection, log: Table, asked: SourceRows, written: Written
 ) -> None:
     """Make the table `source`: the rows of data files that may be behind the result's row, deleted
     ones included.

@@ -10,7 +10,7 @@ from draindown.config.certain import condition
 from draindown.config.history import History
 from draindown.config.names import is_own
 from draindown.config.ranking import total_order
-from draindown.lake.table_log import identifier
+from draindown.lake.table import identifier
 from draindown.proof.ranking import is_certain, listed
 from draindown.proof.source_rows import SourceRows
 

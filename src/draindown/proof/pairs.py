@@ -14,7 +14,7 @@ from draindown.config.lookup import Lookup
 from draindown.config.names import END_AT, START_AT, is_own
 from draindown.config.pairing import ORIGIN_KEY, Pairing
 from draindown.config.table_source import SourceTable
-from draindown.lake.table_log import identifier
+from draindown.lake.table import identifier
 from draindown.proof.source_rows import SourceRows
 
 SOURCES = ("source", "source_1")

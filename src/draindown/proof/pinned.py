@@ -16,7 +16,7 @@ from draindown.config.table_source import SourceTable, TableSource
 from draindown.flow import generations
 from draindown.lake.home import FlowHome
 from draindown.lake.lost_files import lost_files
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.sources import intake
 from draindown.sources.slices import Unit, unread_after
 from draindown.sources.tables.derivation import derivation_changed
@@ -32,8 +32,8 @@ class Pinned:
     by then.
     """
 
-    sources: Sequence[TableLog]
-    table: TableLog
+    sources: Sequence[Table]
+    table: Table
     decided: int = 0
 
 
@@ -88,7 +88,7 @@ def pinned(layout: FlowHome, source: TableSource) -> Pinned:
     return result
 
 
-def _opened(layout: FlowHome, table: SourceTable, unit: Unit | None) -> TableLog:
+def _opened(layout: FlowHome, table: SourceTable, unit: Unit | None) -> Table:
     log = layout.tables.other(table.table)
     if unit is None or not log.exists or log.id != unit.row["table_id"]:
         next_ = f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source"

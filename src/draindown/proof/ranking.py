@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from draindown.config.names import is_own
 from draindown.config.ranking import Deduplicate, Order, Top, total_order
-from draindown.lake.table_log import identifier
+from draindown.lake.table import identifier
 from draindown.proof.source_rows import SourceRows
 
 _ORDERED = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from draindown.config.session import Session
-from draindown.lake.table_log import identifier
+from draindown.lake.table import identifier
 from draindown.proof.source_rows import SourceRows
 from draindown.proof.windows import measure, scales
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from draindown.lake.table_log import identifier, literal
+from draindown.lake.table import identifier, literal
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from draindown.config.window import Window
-from draindown.lake.table_log import identifier
+from draindown.lake.table import identifier
 from draindown.proof.source_rows import SourceRows
 
 _CALL = re.compile(

@@ -16,7 +16,7 @@ from draindown.base.formatting import count, shortened
 from draindown.config.derived import DerivedFlow
 from draindown.config.lookup import Lookup
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import UNREADABLE, TableLog
+from draindown.lake.table import UNREADABLE, Table
 from draindown.ledger import table as ledger_table
 from draindown.planning.compaction import vacuumed
 from draindown.proof.behind import COUNTS, ROW, behind, source_rows
@@ -131,7 +131,7 @@ class DerivedTable:
         no batch read.
         """
         sources, decided, _ = self._sources
-        newest = [TableLog(log.path) for log in sources]
+        newest = [Table(log.path) for log in sources]
         if all(log.version == read.version for log, read in zip(newest, sources, strict=True)):
             return []
         try:
@@ -161,7 +161,7 @@ class DerivedTable:
         return [*times, *made, *paired, *asked]
 
     @cached_property
-    def _sources(self) -> tuple[Sequence[TableLog], int, list[str]]:
+    def _sources(self) -> tuple[Sequence[Table], int, list[str]]:
         """Return the sources at the versions that the newest batch read; where these are gone, as
         they are now.
         """

@@ -21,7 +21,7 @@ from draindown.base.formatting import value_text
 from draindown.config.landing import FlowSpec
 from draindown.config.sources import FilesSource
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import rows
+from draindown.lake.table import rows
 from draindown.provenance.records import UNREADABLE, Names, Record, Typed, Values, holds
 from draindown.sources.files.listing import list_source
 from draindown.sources.files.pinning import sort_out

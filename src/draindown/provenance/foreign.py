@@ -17,7 +17,7 @@ from draindown.flow import foreign, foreign_rows
 from draindown.gate import acceptance
 from draindown.gate.acceptance import ROWS, Acceptance
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import identifier, literal
+from draindown.lake.table import identifier, literal
 from draindown.ledger.foreign import ForeignCommit, ForeignCommits
 from draindown.proof.behind import literal_of
 from draindown.provenance.model import State, Trace

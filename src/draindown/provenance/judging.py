@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from draindown.config.landing import FlowSpec
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog, identifier, literal
+from draindown.lake.table import Table, identifier, literal
 from draindown.provenance.fates import Judge
 from draindown.provenance.model import Place
 from draindown.provenance.records import Names, Values
@@ -41,7 +41,7 @@ class Judging(Protocol):
 
 def of_key(flow: FlowSpec, path: str, key: Values) -> list[Row]:
     """Return the rows of a key in a table of the flow; none if there is no table."""
-    log, keys = TableLog(path), tuple(flow.target.keys)
+    log, keys = Table(path), tuple(flow.target.keys)
     some = log.rows(f"select * from t where {_is(keys, key)}") if log.exists else []
     return [row for row in some if tuple(row[name] for name in keys) == key]
 

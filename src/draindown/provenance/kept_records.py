@@ -11,7 +11,7 @@ from typing import Any
 from draindown.audit.envelope import Fields, fields_of
 from draindown.config.landing import FlowSpec
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import literal
+from draindown.lake.table import literal
 from draindown.provenance.records import UNREADABLE, Names, Record, Typed, Values, holds
 from draindown.sources import raw
 from draindown.sources.raw import Kept

@@ -15,7 +15,7 @@ from draindown.config.landing import FlowSpec
 from draindown.flow import generations, quarantine, withdrawals
 from draindown.flow.quarantine import Filter
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import literal, rows
+from draindown.lake.table import literal, rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
 from draindown.ledger.rows import Place as BatchPlace

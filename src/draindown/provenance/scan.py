@@ -16,7 +16,7 @@ from draindown.config.landing import FlowSpec
 from draindown.flow import generations, quarantine
 from draindown.flow.quarantine import Filter
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import literal, rows
+from draindown.lake.table import literal, rows
 from draindown.ledger import inputs
 from draindown.ledger.rows import GATE, BatchRow, Place
 from draindown.provenance.readers import reader_of

@@ -23,7 +23,7 @@ from draindown.config.names import is_own
 from draindown.config.units import parse_time
 from draindown.lake import row_values
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import identifier, rows
+from draindown.lake.table import identifier, rows
 from draindown.provenance.derived import DerivedTable, Lacking, of_source
 from draindown.provenance.foreign import ORIGIN, ForeignWriter, condition
 from draindown.provenance.landed import LandedTable, Row

@@ -16,7 +16,7 @@ from draindown.lake import delta
 from draindown.lake.commits import FENCE
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger.rows import GATE
 from draindown.recovery import rebuild, replay
 
@@ -36,7 +36,7 @@ def write(layout: FlowHome, epoch: int, *, check: Callable[[], None]) -> list[st
             if table.writes is None:
                 continue
             check()
-            if TableLog(table.path).is_whole:
+            if Table(table.path).is_whole:
                 apps = [layout.app_id(number, table.writes, kind) for number, kind in writers]
                 if not delta.fence(table.path, apps, note):
                     unfenced.append(table.path)

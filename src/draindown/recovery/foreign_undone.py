@@ -17,7 +17,7 @@ from draindown.flow import foreign, foreign_rows
 from draindown.gate import acceptance
 from draindown.gate.acceptance import ROWS
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import UNREADABLE, TableLog, identifier, stream
+from draindown.lake.table import UNREADABLE, Table, identifier, stream
 from draindown.ledger.foreign import ForeignCommits
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _counted(layout: FlowHome, flow: FlowSpec, images: list[pa.Table]) -> tuple[
 
 
 def _load(
-    db: duckdb.DuckDBPyConnection, table: TableLog, known: list[str], images: list[pa.Table]
+    db: duckdb.DuckDBPyConnection, table: Table, known: list[str], images: list[pa.Table]
 ) -> None:
     chosen = ", ".join(map(identifier, known))
     db.register("rows", stream(table.table, f"select {chosen} from t"))

@@ -19,7 +19,7 @@ from draindown.flow import discards, generations, integrity, quarantine
 from draindown.lake import delta
 from draindown.lake.commits import Commit, standing_restores
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
@@ -73,7 +73,7 @@ def swap(request: Request) -> Swap:
     return Swap(staged.pipeline, staged.flow, staged.staged, batches, rows, request.run_id)
 
 
-def _remembered(flow: FlowSpec | DerivedFlow, table: TableLog) -> list[str]:
+def _remembered(flow: FlowSpec | DerivedFlow, table: Table) -> list[str]:
     """Return the columns of the target that a table beside it has."""
     if flow.target.kind.memory == "tombstones":
         return flow.target.essential

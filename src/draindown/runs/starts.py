@@ -18,7 +18,7 @@ from draindown.base.errors import DraindownError, first_line
 from draindown.base.findings import Finding
 from draindown.base.formatting import count, shortened
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import UNREADABLE
+from draindown.lake.table import UNREADABLE
 from draindown.lake.torn import UNREAD
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table

@@ -27,7 +27,7 @@ from draindown.base.errors import TransientError
 from draindown.base.formatting import count
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog, literal, moment, rows
+from draindown.lake.table import Table, literal, moment, rows
 from draindown.sources.slices import Slice, slices_of
 
 COLUMNS = pa.schema(
@@ -250,5 +250,5 @@ def _one_by_one(held: pa.Table) -> Iterator[dict[str, Any]]:
         yield from rows(pa.Table.from_batches([batch]))
 
 
-def _log(layout: FlowHome, generation: int) -> TableLog:
+def _log(layout: FlowHome, generation: int) -> Table:
     return layout.tables.intake(generation)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog, literal
+from draindown.lake.table import Table, literal
 from draindown.sources.slices import Unit
 
 RECORDS, RANGES = "records", "ranges"
@@ -226,6 +226,6 @@ def drop(layout: FlowHome, keep: int, now: datetime) -> None:
         delta.delete(layout.tables.raw.path, f"day < '{first.isoformat()}'")
 
 
-def _days(log: TableLog) -> Iterator[date]:
+def _days(log: Table) -> Iterator[date]:
     for row in log.rows(f"select distinct day from t where part = {literal(RANGES)}"):
         yield row["day"]

@@ -24,7 +24,7 @@ from draindown.base.errors import DraindownError, TerminalError, TransientError,
 from draindown.base.formatting import count, shortened, size
 from draindown.config.units import parse_duration, show_duration
 from draindown.lake.lost_files import lost_files
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.launch.settings import is_local
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
@@ -191,7 +191,7 @@ def _probe_lake(spark: SparkSession, request: Request, probe: Path, patience: in
             _awaiting_executors(spark, request, patience, lambda: _write(spark, table))
             if all(int(one.completedTasks()) for one in _registered(spark.sparkContext)):
                 break
-        log = TableLog(table)
+        log = Table(table)
         if unseen := lost_files(log):
             number = log.added_files().num_rows
             raise _lake_unseen(

@@ -17,7 +17,7 @@ import pyarrow.ipc
 
 from draindown.base.clock import EPOCH
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog, literal
+from draindown.lake.table import Table, literal
 from draindown.sources import intake
 from draindown.sources.files.inspection import Verified
 
@@ -167,7 +167,7 @@ def remember(layout: FlowHome) -> None:
 _CACHE_FROM = 8  # slices; for fewer, reading the table costs less than writing a cache
 
 
-def _all_known(layout: FlowHome, log: TableLog) -> list[pa.Table]:
+def _all_known(layout: FlowHome, log: Table) -> list[pa.Table]:
     newest = log.version if log.exists else 0
     if not newest:
         return []
@@ -194,7 +194,7 @@ def _read_cache(layout: FlowHome, newest: int, table_id: str) -> pa.Table | None
         return None
 
 
-def _log(layout: FlowHome) -> TableLog:
+def _log(layout: FlowHome) -> Table:
     return layout.tables.intake(SHARED)
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import literal
+from draindown.lake.table import literal
 from draindown.sources.files.catalog import KnownFile, find
 
 State = Literal["parked", "retried", "discarded", "touched"]

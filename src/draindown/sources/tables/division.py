@@ -81,7 +81,7 @@ class Division:
 
 
 def extents(files: Iterable[Mapping[str, Any]], column: str | None) -> list[Extent]:
-    """Return the extents of the files that `TableLog.files` returned. `column`: None if no column
+    """Return the extents of the files that `Table.files` returned. `column`: None if no column
     has the key.
     """
     return [

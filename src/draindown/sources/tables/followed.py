@@ -147,7 +147,7 @@ class Followed:
         return Piece(None, until, rows, sum(file["size_bytes"] for file in files), True, 1, now)
 
     def files(self, version: int, columns: Iterable[str] = ()) -> list[dict[str, Any]]:
-        """Return the table's files at a version, as `TableLog.files` does."""
+        """Return the table's files at a version, as `Table.files` does."""
         return self._upstream.log.at(version).files(columns)
 
     def told(self, new: Piece) -> str:

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog, begins, literal
-from draindown.lake.table_log import rows as as_dicts
+from draindown.lake.table import Table, begins, literal
+from draindown.lake.table import rows as as_dicts
 
 Action = Literal["applied", "discarded"]
 State = Literal["open", "applied", "discarded", "gone"]
@@ -167,7 +167,7 @@ def _query(place: Place, what: str, where: Sequence[str], rest: str = "") -> pa.
         return pa.table({})
     seen, filled = _SEEN.format(generation=place.generation, first=place.first), _filled(place)
     there = _THERE.format(generation=place.generation, filled=filled or 0)
-    beside: dict[str, TableLog] = {}
+    beside: dict[str, Table] = {}
     sql = f"select l.*, 'open' as state from ({seen}) l where {there}"
     if decisions.exists:
         beside = {"decisions": decisions}

@@ -11,7 +11,7 @@ from draindown.config.neighbours import Reader
 from draindown.lake.delta import BOUNDED
 from draindown.lake.home import FlowHome
 from draindown.lake.intervals import interval_seconds
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.runs.request import Request
 from draindown.sources.tables import registered
 from draindown.sources.tables.upstream import FEED
@@ -88,7 +88,7 @@ def lacking(request: Request, state: FlowHome) -> str:
     )
 
 
-def lacking_log(log: TableLog) -> Mapping[str, str]:
+def lacking_log(log: Table) -> Mapping[str, str]:
     """Return the property without which the log does not lead to versions that a reader needs;
     empty if it is set.
     """
@@ -99,7 +99,7 @@ def lacking_log(log: TableLog) -> Mapping[str, str]:
     )
 
 
-def owed(request: Request, log: TableLog) -> Mapping[str, str]:
+def owed(request: Request, log: Table) -> Mapping[str, str]:
     """Return the properties that an existing table lacks for its readers. Statistics concern files
     written later.
     """
@@ -118,7 +118,7 @@ def _read_by(request: Request) -> list[str]:
     return list(dict.fromkeys(name for one in readers(request) for name in one.columns))
 
 
-def _has_statistics(log: TableLog, name: str) -> bool:
+def _has_statistics(log: Table, name: str) -> bool:
     """Return whether Delta keeps a minimum and maximum of a column, and its property can name
     it.
     """

@@ -15,7 +15,7 @@ from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.config.table_source import TableSource
 from draindown.lake.home import FlowHome, table_of_unit, table_unit
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.sources import intake
 from draindown.sources.port import Forecast, Look, Progress
 from draindown.sources.slices import FIRST, Slice, Unit
@@ -322,7 +322,7 @@ class Tables:
         named = {table.table: table for table in self.tables}
         for unit in units:
             table = named[table_of_unit(unit.name)]
-            log = TableLog(table.path)
+            log = Table(table.path)
             if not log.exists or log.id != unit.row["table_id"]:
                 raise table.lost("it is another table than the one that was pinned")
 

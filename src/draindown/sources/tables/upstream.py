@@ -10,7 +10,7 @@ from functools import cached_property
 from draindown.gate import published
 from draindown.lake.commits import Commit
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger.rows import swap_of
 
 FEED = "delta.enableChangeDataFeed"
@@ -92,15 +92,15 @@ class Upstream:
         return found if found is not None and log.exists and found.table_id == log.id else None
 
     @cached_property
-    def log(self) -> TableLog:
+    def log(self) -> Table:
         """The table at its newest version, which is none before `pointer`: that is read first."""
         # the other way round, a version published in between would lack its commits
         _ = self._newest_pointer
-        return TableLog(self.path)
+        return Table(self.path)
 
     def reopen(self) -> None:
         """Open the log anew, at its newest version. The pointer stays."""
-        self.log = TableLog(self.path)
+        self.log = Table(self.path)
 
     @property
     def has_feed(self) -> bool:

@@ -19,7 +19,7 @@ from draindown.gate import page as gate_page
 from draindown.gate import published, refusal, suite_validation, waivers
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import Published, Unpublished
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import target_log
 from draindown.runs import report
 from draindown.runs.report import CheckPart, Expectation, StepReport
@@ -97,9 +97,7 @@ def _part_way(request: Request, state: Unpublished) -> Finding | None:
         return None
     layout, generation = request.layout, generations.generation(request.layout)
     # by the transactions of the version that is judged: a drain may do further buckets meanwhile
-    newest = TableLog(layout.tables.target.path, state.version).last(
-        layout.app_id(generation, "rows")
-    )
+    newest = Table(layout.tables.target.path, state.version).last(layout.app_id(generation, "rows"))
     part = part_way(layout, generation, unread_after(newest) - 1)
     if part is None and newest is not None:
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.spark.derived.scope import Touched
 from draindown.spark.derived.standing import Standing
 from draindown.spark.derived.touched import Work
@@ -46,16 +46,12 @@ def again_of(work: Work, at: int) -> Again:
     table, rows = work.batch.slice.tables[at], work.sources[at]
     if isinstance(work.scope, Standing) and not work.scope.went.number:
         nothing = rows.where(F.lit(False))
-        return Again(
-            nothing, Pruning(), Size(0, 0), (0, len(TableLog(table.path, table.at).files()))
-        )
+        return Again(nothing, Pruning(), Size(0, 0), (0, len(Table(table.path, table.at).files())))
     relation, scope = work.resolved.kind.relations[at], work.scope
     possible = relation.source_pruning(scope.pruning)
     if isinstance(scope, Touched) and scope.earliest is not None:
         possible = replace(possible, since=relation.since(rows, scope.earliest))
-    files = TableLog(table.path, table.at).files(
-        [*possible.values, *possible.ranges, *possible.since]
-    )
+    files = Table(table.path, table.at).files([*possible.values, *possible.ranges, *possible.since])
     pruning = possible.narrowed(rows.schema, files)
     found = pruning.files(rows.schema, files)
     size = Size(

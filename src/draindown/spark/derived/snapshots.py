@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from draindown.config.processor import Processor
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
 from draindown.processors.stream import AT, NUMBER, POSITION, SNAPSHOT, START, STAYS
 from draindown.recovery import replay
@@ -254,7 +254,7 @@ def lack_newest(writer: TableWriter) -> bool:
     kinds = [newest.kind] if newest.kind != "replay" else [kind for kind, _ in replay.begun(layout)]
     table, states = layout.tables.target, layout.tables.snapshots
 
-    def last(log: TableLog, purpose: str, kind: str) -> int:
+    def last(log: Table, purpose: str, kind: str) -> int:
         found = log.last(layout.app_id(writer.generation, purpose, kind))
         return -1 if found is None else found
 
@@ -272,7 +272,7 @@ def _leave(spark: SparkSession, writer: TableWriter) -> None:
     table.
     """
     path = writer.layout.tables.snapshots.path
-    if TableLog(path).exists and not writer.holds(path, _PURPOSE):
+    if Table(path).exists and not writer.holds(path, _PURPOSE):
         nothing = spark.read.format("delta").load(path).where(F.lit(False))
         with configured(spark, writer.settings(_PURPOSE)), restricted.named(writer.layout, path):
             nothing.write.format("delta").mode("append").save(path)

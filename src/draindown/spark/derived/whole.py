@@ -18,7 +18,7 @@ from draindown.config.derived import DerivedFlow
 from draindown.config.session import Session
 from draindown.config.window import Window
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
 from draindown.proof.digest import digest
 from draindown.proof.windows import scale_of
@@ -49,8 +49,8 @@ def prove(
     spark: SparkSession,
     layout: FlowHome,
     flow: DerivedFlow,
-    sources: Sequence[TableLog],
-    table: TableLog,
+    sources: Sequence[Table],
+    table: Table,
     share: float = 1.0,
     decided: int = 0,
 ) -> Certificate:

@@ -19,9 +19,9 @@ from draindown.base.errors import TerminalError
 from draindown.config.targets import RETAIN_FLOOR
 from draindown.gate import published
 from draindown.lake.intervals import interval_seconds
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.planning import compaction
-from draindown.planning.compaction import Partition, Table
+from draindown.planning.compaction import Partition, TableWork
 from draindown.recovery.opening import Needs
 from draindown.runs import report
 from draindown.runs.report import CompactPart, StepReport
@@ -94,12 +94,17 @@ def _compact(request: Request, spark: SparkSession, check: Check) -> StepReport:
     return report.of(request, started, "done" if found else "idle", compact=part)
 
 
-def _each(table: Table) -> list[Partition]:
+def _each(table: TableWork) -> list[Partition]:
     return list(dict.fromkeys((*table.merge, *table.purge)))
 
 
 def rewrite(
-    spark: SparkSession, table: Table, target_file_size: int, check: Check, *, force: bool = False
+    spark: SparkSession,
+    table: TableWork,
+    target_file_size: int,
+    check: Check,
+    *,
+    force: bool = False,
 ) -> Rewritten:
     """Compact small files and purge deleted rows in the partitions that `table` lists. `check`:
     before each commit.
@@ -208,7 +213,7 @@ def vacuum(spark: SparkSession, path: str, retain: int, check: Check) -> int:
     days.
     """
     _refuse_below_floor(path, retain)
-    raised = compaction.retention_of(TableLog(path)) < retain
+    raised = compaction.retention_of(Table(path)) < retain
     if raised:
         check()
         _retain(spark, path, retain)
@@ -222,7 +227,7 @@ def vacuum(spark: SparkSession, path: str, retain: int, check: Check) -> int:
         if error.getCondition() != "DELTA_CANNOT_VACUUM_LITE" or raised:
             raise
         spark.sql(f"VACUUM {_table(path)}")
-    return TableLog(path).commits(1)[0].metric("numDeletedFiles")
+    return Table(path).commits(1)[0].metric("numDeletedFiles")
 
 
 def _vacuum(spark: SparkSession, request: Request, label: str, path: str, check: Check) -> int:
@@ -233,7 +238,7 @@ def _vacuum(spark: SparkSession, request: Request, label: str, path: str, check:
 
 
 def _refuse_below_floor(path: str, retain: int) -> None:
-    set_to = compaction.retention_of(TableLog(path))
+    set_to = compaction.retention_of(Table(path))
     if min(retain, set_to) >= RETAIN_FLOOR:
         return
     raise TerminalError(
@@ -251,7 +256,7 @@ def _refuse_below_floor(path: str, retain: int) -> None:
 def _retain(spark: SparkSession, path: str, retain: int) -> None:
     # Delta requires a log retention of at least the retention of removed files
     log = max(
-        interval_seconds(TableLog(path).properties.get(_LOG_RETENTION), _DEFAULT_LOG_RETENTION),
+        interval_seconds(Table(path).properties.get(_LOG_RETENTION), _DEFAULT_LOG_RETENTION),
         retain,
     )
     spark.sql(

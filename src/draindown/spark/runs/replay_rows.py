@@ -29,7 +29,7 @@ from draindown.config.history import History
 from draindown.config.partial import SEQUENCES
 from draindown.flow import discards, drain_part, generations, quarantine, schema_drift
 from draindown.flow.release_intent import Pending, note, release_applied
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
 from draindown.recovery.opening import Needs, OpenFlow
@@ -236,7 +236,7 @@ def _restored(
     Raises TerminalError `rows-not-restorable` if the table is absent or its columns changed.
     """
     path = request.layout.tables.target.path
-    if not TableLog(path).exists:
+    if not Table(path).exists:
         raise _not_restorable(request, len(rows), f"there is no table at {path}")
     schema = spark.read.format("delta").load(path).schema
     # a column of a type that JSON can't represent was added after the withdrawal, so it is NULL in

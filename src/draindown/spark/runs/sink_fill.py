@@ -27,7 +27,7 @@ from draindown.base.formatting import count
 from draindown.flow import sink_identity, sink_state
 from draindown.flow.sink_columns import behind, columns_of, fill_command, holds_of, place_of
 from draindown.flow.sink_state import Fill, Sending, SinkState
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.recovery import sink_bases
 from draindown.recovery.opening import Needs, OpenFlow
 from draindown.runs.request import Request
@@ -204,7 +204,7 @@ def _files(request: Request, spark: SparkSession, name: str, source: str) -> tup
 
     Raises TerminalError `nothing-to-fill`.
     """
-    log = TableLog(source)
+    log = Table(source)
     if not log.exists:
         raise TerminalError(
             "nothing-to-fill",

@@ -12,7 +12,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.sources.raw import RANGES, RECORDS
 from draindown.sources.slices import Unit
 from draindown.spark.frames import NUMBER, TEXT, relation
@@ -30,7 +30,7 @@ def read(spark: SparkSession, units: Sequence[Unit]) -> DataFrame:
     # with a version: Spark recomputes persisted frames that read a table without one, after a write
     # to it
     (path,) = {unit.kept for unit in units}
-    held = spark.read.format("delta").option("versionAsOf", TableLog(path).version).load(path)
+    held = spark.read.format("delta").option("versionAsOf", Table(path).version).load(path)
     some = held.where((F.col("part") == RECORDS) & _bounds(units))
     rows = _within(some, units, "unit", "position", F.col("log"))
     place = [

@@ -24,7 +24,7 @@ from draindown.config.landing import FlowSpec
 from draindown.flow import altered
 from draindown.lake import delta, formats
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.lake.transactions import WriterId
 from draindown.ledger.rows import BatchKind
 from draindown.spark.session import configured
@@ -69,7 +69,7 @@ class TableWriter:
         return self.layout.app_id(self.generation, purpose, self.kind)
 
     @cached_property
-    def target(self) -> TableLog:
+    def target(self) -> Table:
         """The target's log, opened once by this batch and renewed after its writes."""
         return self.layout.tables.target
 
@@ -79,9 +79,9 @@ class TableWriter:
 
     def holds(self, path: str, purpose: str) -> bool:
         """Return whether the table at `path` already contains this batch's write of `purpose`."""
-        return self._is_in(TableLog(path), purpose)
+        return self._is_in(Table(path), purpose)
 
-    def _is_in(self, log: TableLog, purpose: str) -> bool:
+    def _is_in(self, log: Table, purpose: str) -> bool:
         version = log.last(self.app(purpose))
         return version is not None and version >= self.batch
 
@@ -108,7 +108,7 @@ class Held:
 
     `rows` reads one fixed version of the table. `every` lists all files of that version. `files`
     lists the candidate files: those that file skipping by `pruning` does not exclude. Both have the
-    entries that `TableLog.files` returns. `is_apart`: certainly no file holds a candidate row.
+    entries that `Table.files` returns. `is_apart`: certainly no file holds a candidate row.
     """
 
     rows: DataFrame
@@ -149,7 +149,7 @@ def held_columns(spark: SparkSession, writer: TableWriter) -> dict[str, str]:
     exist yet.
     """
     path = writer.layout.tables.target.path
-    if not TableLog(path).exists:
+    if not Table(path).exists:
         return {}
     return {
         field.name: field.dataType.simpleString()
@@ -198,7 +198,7 @@ def prepare(
 
 def widen(spark: SparkSession, path: str, schema: StructType) -> None:
     """Add the columns to a table that it lacks. No-op if there is no table."""
-    if not TableLog(path).exists:
+    if not Table(path).exists:
         return
     held = DeltaTable.forPath(spark, path).toDF().schema
     missing = [f"{quoted(f.name)} {ddl(f.dataType)}" for f in schema if f.name not in held.names]
@@ -245,7 +245,7 @@ def make_beside(spark: SparkSession, path: str, schema: StructType) -> None:
     """Create a side table if there is none: a write that creates it would not set the format
     property.
     """
-    if not TableLog(path).exists:
+    if not Table(path).exists:
         _new_table(spark, path, schema).execute()
 
 
@@ -356,7 +356,7 @@ def write_batch(
 
 def held_rows(
     spark: SparkSession,
-    log: TableLog,
+    log: Table,
     pruning: Pruning,
     *,
     narrow: bool = False,

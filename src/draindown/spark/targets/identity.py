@@ -16,7 +16,7 @@ from draindown.config.derived import DerivedFlow
 from draindown.config.landing import FlowSpec
 from draindown.config.target_kinds import APPEND, UPSERT
 from draindown.lake import delta
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.spark.sql import literal, quoted
 
 PROPERTY = delta.ROWS_BY
@@ -33,14 +33,14 @@ def stored(flow: FlowSpec | DerivedFlow) -> str | None:
     )
 
 
-def is_known(table: TableLog) -> bool:
+def is_known(table: Table) -> bool:
     """Return whether a table says what its rows go by, and so those of the deletes that are
     remembered beside it.
     """
     return PROPERTY in table.properties
 
 
-def differing(table: TableLog, flow: FlowSpec | DerivedFlow) -> list[str]:
+def differing(table: Table, flow: FlowSpec | DerivedFlow) -> list[str]:
     """Return what differs between the rows of a table and those of a flow, in words.
 
     Nothing of a table without the property, which an earlier version made, and of kinds that show
@@ -65,9 +65,9 @@ def take(spark: SparkSession, path: str, source: str) -> None:
 
     Not before it has them: rows of earlier keys would be taken for rows of the new ones.
     """
-    if not TableLog(source).exists:
+    if not Table(source).exists:
         return
-    said, held = (TableLog(table).properties.get(PROPERTY) for table in (source, path))
+    said, held = (Table(table).properties.get(PROPERTY) for table in (source, path))
     if said is None and held is not None:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')")
     elif said is not None and said != held:

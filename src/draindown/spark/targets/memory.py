@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from draindown.lake.table_log import TableLog, identifier, literal
+from draindown.lake.table import Table, identifier, literal
 from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import Held, Writer, held_rows, write_batch
@@ -76,7 +76,7 @@ def _number(files: Sequence[Mapping[str, Any]]) -> float:
     )
 
 
-def _read(spark: SparkSession, writer: Writer, log: TableLog, held: DataFrame) -> DataFrame:
+def _read(spark: SparkSession, writer: Writer, log: Table, held: DataFrame) -> DataFrame:
     """Return the tombstones of other batches, read by this process. Spark would list the table's
     files in a job.
 

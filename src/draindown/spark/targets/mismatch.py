@@ -8,7 +8,7 @@ from draindown.base.errors import TerminalError
 from draindown.config.derived import DerivedFlow
 from draindown.config.landing import FlowSpec
 from draindown.lake.home import FlowHome
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.spark.targets import identity
 from draindown.spark.targets.table_schema import differences, other_form
 
@@ -16,7 +16,7 @@ from draindown.spark.targets.table_schema import differences, other_form
 def refuse_mismatch(
     layout: FlowHome,
     flow: FlowSpec | DerivedFlow,
-    log: TableLog,
+    log: Table,
     held: StructType,
     schema: StructType,
 ) -> None:

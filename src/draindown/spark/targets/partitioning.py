@@ -15,14 +15,14 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.spark.sql import literal, quoted
 
 PROPERTY = "draindown.partitions"
 _MIXED = ""
 
 
-def proven(log: TableLog, computed: Mapping[str, str]) -> list[str]:
+def proven(log: Table, computed: Mapping[str, str]) -> list[str]:
     """Return the columns of `computed` by whose values a table may be pruned: all, if there is no
     table.
 
@@ -39,7 +39,7 @@ def stored(computed: Mapping[str, str]) -> str:
     return json.dumps(computed, sort_keys=True)
 
 
-def keep(spark: SparkSession, log: TableLog, computed: Mapping[str, str]) -> None:
+def keep(spark: SparkSession, log: Table, computed: Mapping[str, str]) -> None:
     """Write down that rows of another computation come, before they do. No-op if all columns are
     computed as before.
     """
@@ -55,17 +55,17 @@ def forget(spark: SparkSession, path: str, source: str) -> None:
 
     No-op if those are computed alike.
     """
-    if PROPERTY in (log := TableLog(path)).properties and _held(log) != _held(TableLog(source)):
+    if PROPERTY in (log := Table(path)).properties and _held(log) != _held(Table(source)):
         spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')")
 
 
 def take(spark: SparkSession, path: str, source: str) -> None:
     """Let the table at `path` be pruned as the one at `source`, whose rows it has."""
-    if (held := _held(TableLog(source))) and held != _held(TableLog(path)):
+    if (held := _held(Table(source))) and held != _held(Table(path)):
         _write(spark, path, held)
 
 
-def _held(log: TableLog) -> dict[str, str]:
+def _held(log: Table) -> dict[str, str]:
     return dict(json.loads(log.properties.get(PROPERTY, "{}")))
 
 

@@ -148,7 +148,7 @@ class Pruning:
         """Return the candidate files: those whose partition values and min/max statistics match the
         predicates.
 
-        `schema` is the table's; `files` is what `TableLog.files` returned. A file without a
+        `schema` is the table's; `files` is what `Table.files` returned. A file without a
         statistic is kept, as in Delta's own file skipping.
         """
         values = {f"partition.{name}": frozenset(every) for name, every in self.values.items()}

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from draindown.base.errors import TransientError
 from draindown.lake import delta
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.lake.transactions import WriterId
 
 FEW = 1_000
@@ -48,7 +48,7 @@ def written(rows: DataFrame, path: str, app: tuple[WriterId, int], number: int) 
 
 
 def _takes(path: str, columns: Sequence[str], writer: WriterId, version: int) -> bool:
-    log = TableLog(path)
+    log = Table(path)
     if (
         not log.exists
         or log.table.protocol().min_writer_version > _PLAIN

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from draindown.config.derived import DerivedFlow
 from draindown.config.landing import FlowSpec
 from draindown.lake import delta
-from draindown.lake.table_log import TableLog
+from draindown.lake.table import Table
 from draindown.spark.session import configured
 from draindown.spark.sql import quoted
 from draindown.spark.targets import delta_target, identity, partitioning, restricted
@@ -26,11 +26,11 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
     """
     path, flow = writer.layout.live.tables.target.path, writer.flow
     rows = spark.read.format("delta").load(writer.layout.tables.target.path)
-    if not TableLog(path).exists:
+    if not Table(path).exists:
         delta_target.create(spark, path, rows.schema, flow)
     statistics = bounded(rows.schema, flow)
     # it may name columns that the overwrite drops
-    if TableLog(path).properties.get(delta.BOUNDED, "") != statistics:
+    if Table(path).properties.get(delta.BOUNDED, "") != statistics:
         spark.sql(
             f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')"
         )
@@ -61,7 +61,7 @@ def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec | DerivedFlow) ->
     already.
     """
     statistics = bounded(spark.read.format("delta").load(path).schema, flow)
-    if statistics and TableLog(path).properties.get(delta.BOUNDED) != statistics:
+    if statistics and Table(path).properties.get(delta.BOUNDED) != statistics:
         spark.sql(
             f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{delta.BOUNDED}' = '{statistics}')"
         )

@@ -39,7 +39,7 @@ NO_BATCH = -1
 _NEWEST = 20  # newest commits to check; a power cut can leave empty files there
 
 
-class TableLog:
+class Table:
     """A snapshot of a table from its log: at `version`, or at the newest version when the log is
     first read.
 
@@ -70,9 +70,9 @@ class TableLog:
         with torn.named(self.path):
             return opened(self.path, self._version)
 
-    def at(self, version: int) -> TableLog:
+    def at(self, version: int) -> Table:
         """Return the same table at `version`."""
-        return self if self.exists and version == self.version else TableLog(self.path, version)
+        return self if self.exists and version == self.version else Table(self.path, version)
 
     def renew(self) -> Self:
         """Bring an opened log up to date, which reads only the commits since. What is known of it
@@ -200,7 +200,7 @@ class TableLog:
             else []
         )
 
-    def query(self, sql: str, beside: Mapping[str, TableLog] = MappingProxyType({})) -> pa.Table:
+    def query(self, sql: str, beside: Mapping[str, Table] = MappingProxyType({})) -> pa.Table:
         """Return the result of a query. In `sql`, this table is `t`. String views are cast to
         `string`.
 
@@ -212,7 +212,7 @@ class TableLog:
             ).read_all()
 
     def rows(
-        self, sql: str, beside: Mapping[str, TableLog] = MappingProxyType({})
+        self, sql: str, beside: Mapping[str, Table] = MappingProxyType({})
     ) -> list[dict[str, Any]]:
         """Return the rows of a query; none if the table is absent. Arguments as for `query`."""
         return rows(self.query(sql, beside)) if self.exists else []
