@@ -85,7 +85,7 @@ def table_of(layout: FlowHome, name: str) -> str:
     """The path of one of a flow's tables in its first generation."""
     if name == "intake":
         return layout.tables.intake(1).path
-    return layout.tables.memory("target" if name == "table" else name).path
+    return str(getattr(layout.tables, "target" if name == "table" else name).path)
 
 
 def rows_read(patch: pytest.MonkeyPatch) -> list[int]:

@@ -97,7 +97,7 @@ def _says(desk: Desk, *codes: str) -> bool:
 
 
 def _remember(desk: Desk) -> None:
-    """Replace the desk's layout by a snapshot, so that all parts are examined in the same state."""
+    """Replace the desk's home by a view, so that all parts are examined in the same state."""
     desk.layout = FlowState.of(desk.layout)
 
 

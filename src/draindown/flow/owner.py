@@ -14,7 +14,7 @@ from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
-from draindown.lake.table import Table, literal
+from draindown.lake.table import literal
 from draindown.lake.torn import UNREAD
 from draindown.lease.holder import holder
 from draindown.ledger.rows import from_commit
@@ -103,7 +103,7 @@ def _writers(layout: FlowHome) -> Iterator[tuple[str, _Named]]:
         writer = _claims(layout.table_claims).newest()[1]
     if writer:
         yield layout.tables.target.path, writer
-    ledger: Table = layout.tables.ledger
+    ledger = layout.tables.ledger
     others = f"select distinct pipeline, flow from t where pipeline <> {literal(layout.pipeline)}"
     with suppress(*UNREAD):  # said by others
         for row in ledger.rows(others) if ledger.is_whole else ():

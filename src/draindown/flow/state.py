@@ -7,7 +7,7 @@ logs starting with the ledger. No log then seems to lack what something read bef
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -20,7 +20,7 @@ from draindown.lake.home import FlowHome
 class FlowState(FlowHome):
     """A view of one flow that also remembers its checkpoint.
 
-    For readers only. A writer must use the home after it has written.
+    For readers only.
     """
 
     @classmethod
@@ -30,8 +30,7 @@ class FlowState(FlowHome):
         """
         if isinstance(layout, cls):
             return layout
-        known = {one.name: getattr(layout, one.name) for one in fields(FlowHome)}
-        state = cls(**{**known, "_opened": {}})
+        state = cls(**{**vars(layout), "_opened": {}})
         if generations.generation_if_told(state) is not None:
             state.live_checkpoint.look()
         return state

@@ -40,7 +40,8 @@ class FlowHome:
     sink could hold.
 
     A home opens a table or a document anew each time. Its `view` opens each once: functions that
-    get the same view see the same version of each. A writer must use the home, not a view.
+    get the same view see the same version of each. What is written through a view is not read
+    again through it, documents apart.
     """
 
     lake: str
@@ -97,18 +98,18 @@ class FlowHome:
         return Document(path, self._opened)
 
     def names(self, directory: str, ending: str = ".json") -> list[str]:
-        """Return the names of what a directory of documents holds, without their ending, sorted."""
+        """Return the names of what a directory of documents holds, without their ending."""
         keys = (entry.key for entry in store_of(directory).list(f"{directory}/"))
         found = (key.removeprefix(f"{directory}/") for key in keys if key.endswith(ending))
         return [name.removesuffix(ending) for name in found if "/" not in name]
 
     def beside(self, generation: int) -> FlowHome:
-        """Return the layout of the staged tables of a rebuild of `generation`."""
+        """Return the home of the staged tables of a rebuild of `generation`."""
         return replace(self, staged=generation)
 
     @property
     def live(self) -> FlowHome:
-        """The layout of the live tables."""
+        """The home of the live tables."""
         return replace(self, staged=0)
 
     @property
@@ -272,13 +273,15 @@ class FlowHome:
 
     @property
     def owner(self) -> Document:
-        """Who holds the lease in the local form, or held it last."""
-        return self.document(f"{self.lease}/owner.json")
+        """Who holds the lease in the local form, or held it last. A view reads it anew each time, as
+        whether the lock is held is asked anew.
+        """
+        return Document(f"{self.lease}/owner.json")
 
     @property
     def unfenced(self) -> Document:
-        """The tables that the newest fence of the lease could not fence."""
-        return self.document(f"{self.lease}/unfenced.json")
+        """The tables that the newest fence of the lease could not fence; read as `owner` is."""
+        return Document(f"{self.lease}/unfenced.json")
 
     @property
     def claims(self) -> str:
@@ -304,7 +307,7 @@ class FlowHome:
 
     @property
     def newest_start(self) -> Document:
-        """Return the path of the JSON file that has the id of the newest start of a step."""
+        """The id of the newest start of a step."""
         return self.document(f"{self.home}/newest-start.json")
 
     def run_reports(self, run_id: str) -> str:
@@ -312,9 +315,7 @@ class FlowHome:
         return f"{self.reports}/{safe_name(run_id)}"
 
     def report(self, run_id: str, step: str, start: str = "") -> Document:
-        """Return the path of the JSON report of one start of a step (plan, drain, check, compact)
-        of a run.
-        """
+        """Return the report of one start of a step (plan, drain, check, compact) of a run."""
         return self.document(self._of_start(run_id, step, start, ".json"))
 
     def log(self, run_id: str, step: str, start: str = "") -> str:
@@ -331,15 +332,11 @@ class FlowHome:
         return self._of_start(run_id, step, start, ".at-work")
 
     def taken(self, run_id: str, step: str, start: str) -> Document:
-        """Return the path of the JSON file of the task that took over the report of a start of
-        another driver.
-        """
+        """Return which task took over the report of a start of another driver."""
         return self.document(self._of_start(run_id, step, start, ".taken"))
 
     def announced(self, run_id: str, step: str, start: str) -> Document:
-        """Return the path of the JSON file of the task whose asset event is about what a start
-        published.
-        """
+        """Return which task made the asset event about what a start published."""
         return self.document(self._of_start(run_id, step, start, ".announced"))
 
     def _of_start(self, run_id: str, step: str, start: str, ending: str) -> str:
@@ -387,8 +384,13 @@ class Tables:
         """Return the table beside the target by the name that its kind has: `tombstones`, `hidden`
         or `snapshots`.
         """
-        found: Table = getattr(self, name)
-        return found
+        if name == "tombstones":
+            return self.tombstones
+        if name == "hidden":
+            return self.hidden
+        if name == "snapshots":
+            return self.snapshots
+        raise ValueError(f"no kind keeps {name} beside its table")
 
     @property
     def quarantine(self) -> Table:
@@ -446,9 +448,8 @@ class Tables:
 
     def at(self, path: str) -> Table:
         """Return the table at a path."""
-        from draindown.lake.table import (
-            Table,  # imports deltalake, which parsing a DAG does without
-        )
+        # here, as it imports deltalake, which parsing a DAG does without
+        from draindown.lake.table import Table
 
         return self.home.once(path, lambda: Table(path))
 

@@ -95,7 +95,7 @@ class Revisions(Generic[T]):
                 self._revision(number).delete()
 
     def _numbers(self) -> list[int]:
-        prefix = f"{self.home}/0"  # of ten digits, and of nothing else that is there
+        prefix = f"{self.home}/0"  # a number has ten digits; fewer other keys are listed
         names = (entry.key.rpartition("/")[2] for entry in store_of(prefix).list(prefix))
         return [int(found[1]) for name in names if (found := _NAME.fullmatch(name))]
 

@@ -119,9 +119,8 @@ class LocalStore:
         """Yield the entries whose keys begin with `prefix` and are greater than `after`, sorted by
         key.
         """
-        found = (entry for entry in _files(prefix) if entry.key.startswith(prefix))
         yield from sorted(
-            (entry for entry in found if after is None or entry.key > after),
+            (entry for entry in _files(prefix) if after is None or entry.key > after),
             key=lambda one: one.key,
         )
 
@@ -171,13 +170,20 @@ def _draft(path: Path, content: bytes) -> Iterator[Path]:
 
 def _made(path: Path) -> tuple[int, str]:
     for left in reversed(range(_TRIES)):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_private(path.parent)
         try:
             return tempfile.mkstemp(dir=path.parent, prefix=_drafts_of(path), suffix=".tmp")
         except FileNotFoundError:
             if not left:
                 raise
     raise AssertionError("the last try returns or raises")
+
+
+def _make_private(directory: Path) -> None:
+    """Create a directory and those above it that are missing, with access for this user only."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)  # `parents` would leave the mode to the umask
 
 
 def _drafts_of(path: Path) -> str:
@@ -199,18 +205,16 @@ def _tag(content: bytes) -> Tag:
 
 
 def _files(prefix: str) -> Iterator[Entry]:
-    """Yield the files in directories that may have keys with the prefix."""
+    """Yield the files whose keys begin with the prefix."""
     for home, directories, names in os.walk(prefix.rpartition("/")[0], onerror=_unless_absent):
-        directories[:] = [
-            name
-            for name in directories
-            if f"{home}/{name}/".startswith(prefix) or prefix.startswith(f"{home}/{name}/")
-        ]
-        for name in names:
-            key = f"{home}/{name}"
+        directories[:] = [name for name in directories if f"{home}/{name}/".startswith(prefix)]
+        keys = (f"{home}/{name}" for name in names if not name.startswith("."))
+        for key in keys:
+            if not key.startswith(prefix):
+                continue
             with suppress(FileNotFoundError):  # deleted since
                 known = os.lstat(key)
-                if stat.S_ISREG(known.st_mode) and not name.startswith("."):
+                if stat.S_ISREG(known.st_mode):
                     yield Entry(key, known.st_size, datetime.fromtimestamp(known.st_mtime, UTC))
 
 

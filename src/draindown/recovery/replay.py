@@ -107,7 +107,7 @@ def find(request: Request, layout: FlowHome | None = None) -> Replay:
     """Return the replay that `request.replay` asks for: the pinned one, or as it would be pinned
     now. Read-only.
 
-    `layout`: the layout of the request, or a snapshot of it.
+    `layout`: the home of the request's flow, or a view of it.
 
     Raises TerminalError `table-of-another-flow`, `replay-would-double`, `bad-range`,
     `not-taken-in`, and `checkpoint-damaged`; TransientError `range-unfinished`.

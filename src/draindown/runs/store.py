@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
+from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome, safe_name
 from draindown.lake.store import store_of
 from draindown.runs.report import StepReport
@@ -64,14 +65,14 @@ def read(layout: FlowHome, run_id: str, step: Step, start: str | None = None) ->
     is torn, TerminalError `format-unknown` if another version of draindown wrote it.
     """
     if start is not None:
-        return _read(layout, layout.report(run_id, step, start).path)
-    keys = _reports(layout, run_id, step)
-    return _read(layout, keys[-1]) if keys else None
+        return _read(layout.report(run_id, step, start))
+    written = _reports(layout, run_id, step)
+    return _read(written[-1]) if written else None
 
 
 def starts(layout: FlowHome, run_id: str) -> list[StepReport]:
     """Return the reports of all starts of a run's steps, in the order in which they began."""
-    found = (_read(layout, key) for key in _reports(layout, run_id))
+    found = map(_read, _reports(layout, run_id))
     return sorted((report for report in found if report), key=lambda report: report.order)
 
 
@@ -86,19 +87,19 @@ def begun(layout: FlowHome, run_id: str) -> set[tuple[Step, str]]:
     return found
 
 
-def _reports(layout: FlowHome, run_id: str, step: str = "") -> list[str]:
-    """Keys of the reports of a run, or of one step of it, the oldest start first."""
+def _reports(layout: FlowHome, run_id: str, step: str = "") -> list[Document]:
+    """Return the reports of a run, or of one step of it, the oldest start first."""
     home = layout.run_reports(run_id)
     found = []
     for entry in store_of(home).list(f"{home}/{step}"):
         name, _, start = entry.key.removeprefix(f"{home}/").removesuffix(".json").partition("@")
         if entry.key.endswith(".json") and step in ("", name):
             found.append((start, entry.key))
-    return [key for _, key in sorted(found)]
+    return [layout.document(key) for _, key in sorted(found)]
 
 
-def _read(layout: FlowHome, key: str) -> StepReport | None:
-    found = layout.document(key).read()
+def _read(report: Document) -> StepReport | None:
+    found = report.read()
     return None if found is None else StepReport.model_validate(found)
 
 

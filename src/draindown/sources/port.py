@@ -305,7 +305,7 @@ class Source(Protocol):
     def look(self, state: FlowHome, generation: int, first: int, now: datetime) -> Look:
         """Return what waits: new input, and the slices from `first` on.
 
-        `state`: the layout, or a snapshot of it. The source is looked at by the first call; later
+        `state`: the home, or a view of it. The source is looked at by the first call; later
         calls compare what it saw then with the intake as it is now. Raises TerminalError if the
         source can't be seen.
         """

@@ -98,7 +98,7 @@ class Files:
         )
 
     def _sorted(self, state: FlowHome, now: datetime) -> Sorted:
-        """Return the listed files by whether they are known. A snapshot is asked once."""
+        """Return the listed files by whether they are known. A view is asked once."""
         return state.once(
             f"{state.tables.intake(1).path} sorted", lambda: sort_out(state, self._listing(now))
         )
