@@ -283,18 +283,20 @@ def test_airflow_is_known_to_run_by_its_process(
     monkeypatch.setenv("DRAINDOWN_AIRFLOW_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "")  # no `ps`
     assert airflow_local._running() is None
-    waits = "import time; time.sleep(60)"
+    waits = "import time; print(flush=True); time.sleep(60)"
     for words, is_airflow in (
         (["scripts/airflow_local.py", airflow_local._SERVE], True),
         (["another.py"], False),
     ):
-        process = subprocess.Popen([sys.executable, "-c", waits, *words])
-        try:
-            (tmp_path / "airflow.pid").write_text(str(process.pid))
-            assert airflow_local._running() == (process.pid if is_airflow else None)
-        finally:
-            process.kill()
-            process.wait()
+        command = [sys.executable, "-c", waits, *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            try:
+                assert process.stdout is not None
+                process.stdout.readline()  # a process that just began may not show its words yet
+                (tmp_path / "airflow.pid").write_text(str(process.pid))
+                assert airflow_local._running() == (process.pid if is_airflow else None)
+            finally:
+                process.kill()
         assert airflow_local._running() is None
 
 
@@ -302,9 +304,8 @@ def test_a_demo_that_failed_is_compared_again_though_nothing_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts")
-    import demo_run
-
     import demo
+    import demo_run
 
     class Run(demo_run.DemoRun):
         has_work = through_airflow = show = lambda *_: None  # type: ignore[assignment]
