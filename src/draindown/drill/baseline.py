@@ -19,7 +19,6 @@ from draindown.drill.compare import Control
 from draindown.drill.faults import Conditions
 from draindown.drill.process import Ended, Process
 from draindown.drill.sandbox import Project, Scratch
-from draindown.lake.table import Table
 from draindown.runs import store
 from draindown.runs.request import Request
 
@@ -203,9 +202,8 @@ def batches_done(project: Project) -> int:
 
 def _ledger(project: Project) -> tuple[Mapping[str, int], ...]:
     """Return each batch's table version and changed rows in a copy, oldest first."""
-    path, names = project.layout.tables.ledger.path, "table_version, inserted, updated, deleted"
-    rows = Table(path).rows(f"select {names} from t order by 1")
-    return tuple(rows)
+    names = "table_version, inserted, updated, deleted"
+    return tuple(project.layout.tables.ledger.rows(f"select {names} from t order by 1"))
 
 
 def _seconds(project: Project) -> float:

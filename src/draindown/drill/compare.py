@@ -60,12 +60,12 @@ class Control:
         """Fingerprints of the table's versions. Readers may see only these: each is the state after
         a whole batch.
         """
-        return frozenset(_states(self.layout.tables.target.path))
+        return frozenset(_states(self.layout.tables.target))
 
     @cached_property
     def commits(self) -> Counter[Commit]:
         """How many commits of each batch the table's log contains."""
-        return commits(self.layout.tables.target.path)
+        return commits(self.layout.tables.target)
 
     def differences(self, other: FlowHome, *, reset: bool = False) -> list[str]:
         """Return a sentence for each difference between this lake and another; empty if they are
@@ -75,9 +75,9 @@ class Control:
         ids may differ.
         """
         found = [*self._tables(other, reset), *self._ledger(other, reset)]
-        torn = sum(state not in self.states for state in _states(other.tables.target.path))
+        torn = sum(state not in self.states for state in _states(other.tables.target))
         found += [f"table: {torn} of its versions are no state after a whole batch"] if torn else []
-        made = commits(other.tables.target.path)
+        made = commits(other.tables.target)
         found += [
             f"log: batch {number} of {app} is committed {n} times"
             for (app, number), n in made.items()
@@ -96,33 +96,29 @@ class Control:
             *goal.sequence_by,
             *(() if reset else ("_generation", "_batch", "_kind")),
         ]
-        yield from _differing(
-            "table", _all(mine.tables.target.path), _all(other.tables.target.path)
-        )
+        yield from _differing("table", _all(mine.tables.target), _all(other.tables.target))
         yield from _differing(
             "tombstones",
-            _all(mine.tables.tombstones.path),
-            _all(other.tables.tombstones.path),
+            _all(mine.tables.tombstones),
+            _all(other.tables.tombstones),
             remembered,
         )
         hidden = [*remembered, "_delete"]  # of a reset other copies of the same events may be there
         yield from (
             _differing(
                 "hidden events",
-                _all(mine.tables.hidden.path),
-                _all(other.tables.hidden.path),
+                _all(mine.tables.hidden),
+                _all(other.tables.hidden),
                 hidden,
             )
             if not reset
             else ()
         )
-        yield from _differing(
-            "raw records", _all(mine.tables.raw.path), _all(other.tables.raw.path), _RAW
-        )
+        yield from _differing("raw records", _all(mine.tables.raw), _all(other.tables.raw), _RAW)
         yield from _differing(
             "quarantine",
-            _all(mine.tables.quarantine.path),
-            _all(other.tables.quarantine.path),
+            _all(mine.tables.quarantine),
+            _all(other.tables.quarantine),
             _REFUSED,
         )
 
@@ -130,18 +126,15 @@ class Control:
         read = [name for name in _INPUT if name != "bytes" or not self._flow.source.bytes_estimated]
         names = read if reset else ["generation", "kind", *read, *_COUNTS, "reasons"]
         newest = "select * from t where generation = (select max(generation) from t)"
-        theirs = (
-            other.tables.ledger.query(newest)
-            if reset and other.tables.ledger.exists
-            else _all(other.tables.ledger.path)
-        )
-        yield from _differing("ledger", _all(self.layout.tables.ledger.path), theirs, names)
+        recorded = other.tables.ledger
+        theirs = recorded.query(newest) if reset and recorded.exists else _all(recorded)
+        yield from _differing("ledger", _all(self.layout.tables.ledger), theirs, names)
 
 
-def commits(path: str) -> Counter[Commit]:
-    """Return how many commits of each batch the log of the table at `path` contains."""
+def commits(table: Table) -> Counter[Commit]:
+    """Return how many commits of each batch the log of a table contains."""
     found: Counter[Commit] = Counter()
-    for file in Path(path, "_delta_log").glob("*.json"):
+    for file in Path(table.path, "_delta_log").glob("*.json"):
         for line in file.read_text().splitlines():
             done = json.loads(line).get("txn")
             if done and str(done["appId"]).endswith(_ROWS):
@@ -149,8 +142,8 @@ def commits(path: str) -> Counter[Commit]:
     return found
 
 
-def _all(path: str) -> pa.Table | None:
-    return Table(path).query("select * from t") if Table(path).exists else None
+def _all(table: Table) -> pa.Table | None:
+    return table.query("select * from t") if table.exists else None
 
 
 def _differing(
@@ -181,10 +174,10 @@ def _except(left: pa.Table, right: pa.Table, names: Iterable[str]) -> int:
         return int((db.execute(sql).fetchone() or (0,))[0])
 
 
-def _states(path: str) -> Iterator[str]:
+def _states(table: Table) -> Iterator[str]:
     """Yield a fingerprint of each version's rows that does not depend on their order."""
-    for version in range(Table(path).version + 1) if Table(path).exists else ():
-        rows = Table(path, version).query("select * from t")
+    for version in range(table.version + 1) if table.exists else ():
+        rows = table.at(version).query("select * from t")
         yield _fingerprint(rows)
 
 

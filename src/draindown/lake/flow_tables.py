@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from draindown.lake.home import FlowHome
+
+if TYPE_CHECKING:
+    from draindown.lake.table import Table
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class FlowTable:
 
     Attributes:
         name: the table's name in reports and in the documentation.
-        path: where it is.
+        table: the table itself.
         holds: its rows, in a few words.
         keys: the columns that identify a row; empty if nothing does.
         restored: how its rows come back after the table is lost.
@@ -29,12 +33,17 @@ class FlowTable:
     """
 
     name: str
-    path: str
+    table: Table
     holds: str
     keys: tuple[str, ...]
     restored: str
     writes: str | None = None
     compacted: bool = False
+
+    @property
+    def path(self) -> str:
+        """Where the table is."""
+        return self.table.path
 
 
 # Why some tables need no fence: a straggler of a driver that lost its lease does them no harm.
@@ -58,14 +67,14 @@ def _decisions(layout: FlowHome) -> Iterator[FlowTable]:
     late_keys = ("number", "late_id", "source_table", "unit", "position")
     yield FlowTable(
         "late decisions",
-        layout.tables.late_decisions.path,
+        layout.tables.late_decisions,
         "decisions about late rows",
         late_keys,
         asked,
     )
     yield FlowTable(
         "resolutions",
-        layout.tables.resolutions.path,
+        layout.tables.resolutions,
         "decisions about refused rows",
         ("quarantine_id", "at"),
         asked,
@@ -75,14 +84,14 @@ def _decisions(layout: FlowHome) -> Iterator[FlowTable]:
 def _pinned(layout: FlowHome, generation: int) -> Iterator[FlowTable]:
     yield FlowTable(
         "parked",
-        layout.tables.parked.path,
+        layout.tables.parked,
         "events about files that can't be read",
         ("path", "at"),
         "by the next look",
     )
     yield FlowTable(
         "intake",
-        layout.tables.intake(generation).path,
+        layout.tables.intake(generation),
         "pinned input, one commit per slice",
         (),
         _RESET,
@@ -94,14 +103,14 @@ def _of_batches(layout: FlowHome) -> Iterator[FlowTable]:
     held, place = ("part", "unit", "log", "position", "from"), ("generation", "kind", "batch")
     yield _written(
         "raw",
-        layout.tables.raw.path,
+        layout.tables.raw,
         "records as the source had them",
         held,
         "from the source, what it still has",
     )
     yield FlowTable(
         "inputs",
-        layout.tables.inputs.path,
+        layout.tables.inputs,
         "what each batch read",
         (*place, "unit", "from"),
         _RESET,
@@ -109,29 +118,29 @@ def _of_batches(layout: FlowHome) -> Iterator[FlowTable]:
     )
     yield _written(
         "late",
-        layout.tables.late.path,
+        layout.tables.late,
         "rows that came too late",
         ("late_id", "generation", "slice"),
         _RESET,
     )
     yield _written(
         "quarantine",
-        layout.tables.quarantine.path,
+        layout.tables.quarantine,
         "refused and withdrawn rows",
         ("quarantine_id",),
         _RESET,
     )
-    yield _written("tombstones", layout.tables.tombstones.path, "deleted keys", (), _RESET)
+    yield _written("tombstones", layout.tables.tombstones, "deleted keys", (), _RESET)
     yield _written(
         "hidden",
-        layout.tables.hidden.path,
+        layout.tables.hidden,
         "events that no row of a history holds whole",
         (),
         _RESET,
     )
     yield _written(
         "snapshots",
-        layout.tables.snapshots.path,
+        layout.tables.snapshots,
         "states of a processor's fold",
         (),
         "by the next run of each key",
@@ -140,12 +149,12 @@ def _of_batches(layout: FlowHome) -> Iterator[FlowTable]:
         keys = ("sink", "generation", "kind", "batch", "key")
         again = "by `sink fill`, which finds them again"
         yield _written(
-            "unsendable", layout.tables.unsendable.path, "rows that a sink can't hold", keys, again
+            "unsendable", layout.tables.unsendable, "rows that a sink can't hold", keys, again
         )
-    yield _written("table", layout.tables.target.path, "the target", (), _RESET, purpose="rows")
+    yield _written("table", layout.tables.target, "the target", (), _RESET, purpose="rows")
     yield FlowTable(
         "ledger",
-        layout.tables.ledger.path,
+        layout.tables.ledger,
         "one row per batch",
         place,
         "from the target's commits",
@@ -158,7 +167,7 @@ _RESET = "by reset, which reads all input again"
 
 def _written(
     name: str,
-    path: str,
+    table: Table,
     holds: str,
     keys: tuple[str, ...],
     restored: str,
@@ -168,4 +177,4 @@ def _written(
     """Return a table that batches write under a transaction id of their own, and that is
     compacted.
     """
-    return FlowTable(name, path, holds, keys, restored, purpose or name, compacted=True)
+    return FlowTable(name, table, holds, keys, restored, purpose or name, compacted=True)
