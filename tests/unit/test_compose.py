@@ -274,6 +274,19 @@ def answering(content: bytes) -> Iterator[str]:
         server.server_close()
 
 
+@contextmanager
+def waiting(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with these arguments. One that just began may not show them yet: it is awaited."""
+    code = "import time; print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
+
+
 def test_airflow_is_known_to_run_by_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,20 +296,13 @@ def test_airflow_is_known_to_run_by_its_process(
     monkeypatch.setenv("DRAINDOWN_AIRFLOW_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "")  # no `ps`
     assert airflow_local._running() is None
-    waits = "import time; print(flush=True); time.sleep(60)"
     for words, is_airflow in (
         (["scripts/airflow_local.py", airflow_local._SERVE], True),
         (["another.py"], False),
     ):
-        command = [sys.executable, "-c", waits, *words]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            try:
-                assert process.stdout is not None
-                process.stdout.readline()  # a process that just began may not show its words yet
-                (tmp_path / "airflow.pid").write_text(str(process.pid))
-                assert airflow_local._running() == (process.pid if is_airflow else None)
-            finally:
-                process.kill()
+        with waiting(*words) as process:
+            (tmp_path / "airflow.pid").write_text(str(process.pid))
+            assert airflow_local._running() == (process.pid if is_airflow else None)
         assert airflow_local._running() is None
 
 
@@ -343,16 +349,12 @@ def test_a_broker_is_not_taken_for_another_program_and_is_used_where_it_runs(
         assert (
             raised.value.code == "broker-not-up" and "another program listens" in raised.value.found
         )
-        words = [str(tmp_path / "server.properties")]
-        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *words])
-        try:
+        with waiting(str(tmp_path / "server.properties")) as process:
             (tmp_path / "pid").write_text(str(process.pid))
             started = kafka_broker.Broker(tmp_path).start()
             started.stop()
             assert started.address == address.removeprefix("http://") and process.poll() is None
             assert kafka_broker.down(tmp_path) and process.poll() is not None
-        finally:
-            process.kill()
         assert not kafka_broker.down(tmp_path)
 
 

@@ -35,6 +35,7 @@ _CONSEQUENCES = (
     "_PURGE_INFLIGHT",
     "_INVALID_DIFFERENT_RECORD",
 )  # of the same failures, in reports
+_REPORTED = 1.0  # seconds within which a client that is broken reports the message that broke it
 _SLACK = 5.0  # seconds that delivery reports may come late
 _AROUND = 512  # bytes of a message beside its key and value: headers, lengths
 _PER_COLUMN = 8  # of a value's JSON: quotes, colon, comma, null
@@ -181,13 +182,22 @@ class KafkaTopic(Sink):
             except library().KafkaException as error:
                 if error.args[0].name() not in _BROKEN:
                     raise self._named(error.args[0], message.row) from error
-                self._poll(producer, 0)  # raises what a report of another row says
+                self._raise_reported(producer)
                 raise self._named(broken_by(producer)) from error
 
     def _poll(self, producer: Any, seconds: float) -> None:
         with self._client.naming(producer):
             producer.poll(seconds)
         self._raise_failed(producer)
+
+    def _raise_reported(self, producer: Any) -> None:
+        """Raise what a report of another row says of a transaction that failed.
+
+        The client refuses further messages before it hands out the report.
+        """
+        until = time.monotonic() + _REPORTED
+        while time.monotonic() < until:
+            self._poll(producer, _WAIT)
 
     def _delivered(self, row: str, error: KafkaError | None, message: Any) -> None:
         del message
