@@ -17,7 +17,7 @@ from draindown.config.sources import FilesSource
 from draindown.sources.files.container import Broken
 from draindown.sources.files.inspection import Unreadable, Verified, verify
 from draindown.sources.files.json_documents import records
-from draindown.sources.files.listing import SourceFile
+from draindown.sources.objects import SourceFile
 
 VALUES = st.recursive(
     st.none()

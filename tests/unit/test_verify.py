@@ -23,7 +23,7 @@ from draindown.config.sources import FilesSource
 from draindown.sources.files.columnar import COLUMNAR
 from draindown.sources.files.container import FileBytes
 from draindown.sources.files.inspection import LIMITS, Limits, Skipped, Unreadable, Verified, verify
-from draindown.sources.files.listing import SourceFile
+from draindown.sources.objects import SourceFile
 from tests import spark_orc
 from tests.spark.mutants import mutant
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +15,10 @@ from draindown.audit import columnar, written
 from draindown.audit.cells import CellReader, unlike
 from draindown.audit.keys import MOST
 from draindown.audit.model import Collector, Residue
-from draindown.audit.raw import DocumentFile, FieldReader, RawRecord, TextFile, cells_of, sha256
+from draindown.audit.raw import DocumentFile, FieldReader, RawRecord, TextFile, cells_of
 from draindown.config.dialect import header_cells
 from draindown.config.landing import FlowSpec
+from draindown.sources import objects
 
 _ROWS = 100_000
 _KEPT_OF_LONG = 64 * 1024  # bytes
@@ -98,7 +98,7 @@ def recount(
     `judged`: columns in which each accepted record must have a value of their type, or none.
     """
     path, place = taken["path"], _place(taken)
-    if taken.get("sha256") and (found := sha256(place)) != taken["sha256"]:
+    if taken.get("sha256") and (found := objects.sha256_of(place)) != taken["sha256"]:
         detail = "the bytes are not those that were read: nothing in it can be recounted"
         return FileFacts(
             path,
@@ -306,7 +306,7 @@ def _columnar(
     refused = refusals.of(path)
     out = {position for position, row in refused.items() if not refusals.is_released(row)}
     facts = FileFacts(path)
-    if not Path(place).stat().st_size:
+    if not objects.look(place).size:
         return facts
     blocks, present = columnar.blocks(place, flow.source.format)
     fields = {name: flow.fields[name] for name in (keys.names if keys else [])}

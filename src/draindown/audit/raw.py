@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import hashlib
 import io
 import json
 import lzma
@@ -17,13 +16,13 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 from draindown.audit import written
 from draindown.audit.values import Number
 from draindown.config.landing import FlowSpec
 from draindown.config.source import SourceSpec
+from draindown.sources import objects
 
 CHUNK = 8 * 1024 * 1024
 _TOKEN = re.compile(rb'"(?:[^"\\]+|\\.)*"|[\[\]{},]', re.DOTALL)
@@ -45,21 +44,15 @@ class RawRecord:
     raw: bytes
 
 
-def sha256(path: str) -> str:
-    """Return the SHA-256 of the file's bytes, not decompressed, in hexadecimal."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def open_raw(path: str) -> IO[bytes]:
     """Open a file and decompress it. The format is told by its first bytes, not by its name."""
-    with Path(path).open("rb") as file:
+    with objects.opened(path) as file:
         magic = file.read(8)
     for start, opener in _OPENERS:
         if magic.startswith(start):
             opened: IO[bytes] = opener(path, "rb")
             return opened
-    return Path(path).open("rb")
+    return objects.opened(path)
 
 
 def lines(stream: IO[bytes], chunk: int = CHUNK) -> Iterator[bytes]:
@@ -117,7 +110,7 @@ class DocumentFile:
         self._path = path
 
     def __iter__(self) -> Iterator[RawRecord]:
-        if not Path(self._path).stat().st_size:
+        if not objects.look(self._path).size:
             return
         with open_raw(self._path) as stream:
             if isinstance(stream, io.BufferedReader):

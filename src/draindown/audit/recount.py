@@ -44,6 +44,7 @@ from draindown.ledger import inputs
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import rebuild
+from draindown.sources import objects
 from draindown.sources.moves import Moves
 
 _LOOK_BACK = 100  # commits; a crash leaves at most one batch unrecorded, and maintenance commits may follow it
@@ -346,7 +347,7 @@ def _unread(context: AuditContext, paths: list[str]) -> Iterator[str]:
     places = {row["path"]: row["place"] for row in context.files}
     changed = {residue.where for residue in context.residues if residue.kind == "file-changed"}
     reasons = {
-        "no longer there": [path for path in paths if not Path(places[path]).is_file()],
+        "no longer there": [path for path in paths if not objects.is_file(places[path])],
         "there, with other bytes than were read": [path for path in paths if path in changed],
     }
     told = set(chain.from_iterable(reasons.values()))
@@ -366,8 +367,8 @@ def _raw_file(
     at: int,
 ) -> FileFacts | None:
     path = row["path"]
-    context.progress(at, len(context.files), Path(path).name)
-    if not Path(row["place"]).is_file() or left_out(context, path):
+    context.progress(at, len(context.files), path.rpartition("/")[2])
+    if not objects.is_file(row["place"]) or left_out(context, path):
         return None
     found = recount(row, context.flow, refusals, keys, context.judged)
     context.residues += found.residues

@@ -14,7 +14,8 @@ from draindown.base.clock import now
 from draindown.base.formatting import count, size
 from draindown.config.sources import FilesSource
 from draindown.drill.material import BATCHES, Material, Wanted
-from draindown.sources.files.listing import SourceFile, list_source
+from draindown.sources.files.listing import list_source
+from draindown.sources.objects import SourceFile
 
 _SOURCE = "source"
 

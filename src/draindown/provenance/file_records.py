@@ -23,6 +23,7 @@ from draindown.config.sources import FilesSource
 from draindown.lake.home import FlowHome
 from draindown.lake.table import rows
 from draindown.provenance.records import UNREADABLE, Names, Record, Typed, Values, holds
+from draindown.sources import objects
 from draindown.sources.files.listing import list_source
 from draindown.sources.files.pinning import sort_out
 from draindown.sources.files.recorded import PinnedFile, difference
@@ -42,7 +43,7 @@ class FileRecords:
         """Return how a file differs from what was taken in."""
         unit = self._placed(unit)
         if "sha256" not in unit.row:
-            return "" if Path(unit.name).is_file() else f"{unit.name}: is not there"
+            return "" if objects.is_file(unit.name) else f"{unit.name}: is not there"
         found = difference(PinnedFile.of(unit))
         return f"{unit.name}: {found.detail}" if found else ""
 
@@ -83,7 +84,7 @@ class FileRecords:
                 yield Record(record.position, record.raw, partial(read, record.raw))
 
     def _rows(self, unit: Unit) -> Iterator[Record]:
-        if not Path(unit.name).stat().st_size:
+        if not objects.look(unit.name).size:
             return
         blocks, present = columnar.blocks(unit.name, self._flow.source.format)
         read, position = _RowReader(self._flow), 0

@@ -87,8 +87,7 @@ class Trace:
     Attributes:
         key: its key by column.
         state: `landed` or `derived` if the table has the row, `foreign` if a commit of another
-        writer wrote it or
-            changed it since; else what became of the key, as far as it is known.
+            writer wrote it or changed it since; else what became of the key, as far as it is known.
         said: the same in a sentence.
         row: the row; None if the table has none.
         batch: the batch that wrote the row; None if it is not known, or there is no row.

@@ -4,12 +4,12 @@ moved.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from draindown.lake.home import FlowHome
+from draindown.sources import objects
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Moves:
         """Return where a known file is now: at its recorded path, or where its directory moved
         to.
         """
-        if not self.answers or os.path.lexists(path):
+        if not self.answers or objects.is_there(path):
             return path
         places = _followed(
             path, [(answer.before, answer.now) for answer in self.answers if answer.before]
         )
-        return next((one for one in reversed(places) if os.path.lexists(one)), places[-1])
+        return next((one for one in reversed(places) if objects.is_there(one)), places[-1])
 
     def names(self, path: str) -> list[str]:
         """Return the other paths by which a listed file may be known."""

@@ -9,7 +9,7 @@ from draindown.lake.home import FlowHome
 from draindown.sources.batch_size import Bound
 from draindown.sources.files import catalog
 from draindown.sources.files.inspection import Verified
-from draindown.sources.files.listing import SourceFile
+from draindown.sources.objects import SourceFile
 from draindown.sources.port import Forecast
 
 SHAPES_PER_SLICE = 32

@@ -11,7 +11,7 @@ from draindown.sources.files.columnar import COLUMNAR, Measured, Unsupported, di
 from draindown.sources.files.container import Broken, FileBytes, Limits, refuse_binary, unpacked
 from draindown.sources.files.encodings import header_text, refuse_wide
 from draindown.sources.files.line_counter import LineCounter, LineTooLong
-from draindown.sources.files.listing import SourceFile
+from draindown.sources.objects import SourceFile
 
 
 class Inspector(Protocol):

@@ -8,17 +8,17 @@ bad rows) are not checked here: bad rows are refused one by one later.
 from __future__ import annotations
 
 import errno
-import hashlib
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from draindown.base.findings import Finding
 from draindown.config.sources import FilesSource
+from draindown.sources import objects
 from draindown.sources.files.container import LIMITS, Broken, FileBytes, Limits
 from draindown.sources.files.formats import inspector_of
-from draindown.sources.files.listing import SourceFile, mtime_ns, shown
+from draindown.sources.files.listing import shown
+from draindown.sources.objects import SourceFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ def verify(
     while it was read.
     """
     try:
-        with Path(file.path).open("rb") as handle:
+        with objects.opened(file.path) as handle:
             result = _judge(file, source, FileBytes(handle, limits))
-            found = Path(file.path).stat()
+            found = objects.look(file.path)
     except FileNotFoundError:
         return _skip(file, "ignored", "went away after it was listed", "check where it went")
     except (OSError, MemoryError) as error:
         return unread(file.path, error)
-    if (found.st_size, mtime_ns(found)) != (file.size, file.mtime_ns):
+    if found != file:
         return _skip(
             file,
             "unsettled",
@@ -99,12 +99,6 @@ def verify(
             "the next run takes it; `settle` makes runs wait",
         )
     return result
-
-
-def sha256_of(path: str) -> str:
-    """Return the SHA-256 of the bytes on disk."""
-    with Path(path).open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def unread(path: str, error: OSError | MemoryError) -> Skipped:

@@ -100,14 +100,14 @@ class LineCounter:
         self.lines += lines
         # count the rarer kind, so that a file of blank lines takes no longer than others
         mostly_blank = lines * 2 > len(block)
-        self.blank += (
-            lines - len(_FILLED.findall(block))
-            if mostly_blank
-            else len(_BLANK.findall(b"\n" + block))
-        )
+        if mostly_blank:
+            self.blank += lines - len(_FILLED.findall(block))
+        else:
+            self.blank += len(_BLANK.findall(b"\n" + block))
         if self._dialect and self._quote and not self.multiline and self._quote in block:
-            bare, quote = self._dialect.without_escapes(block), self._quote
-            self.multiline = any(line.count(quote) & 1 for line in bare.split(b"\n"))
+            quote = self._quote
+            bare = self._dialect.without_escapes(block)
+            self.multiline = any(line.count(quote) % 2 == 1 for line in bare.split(b"\n"))
 
     def _look_for_header(self, block: bytes) -> None:
         for line, end in _LINE.findall(block):

@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
 from draindown.config.sources import FilesSource
+from draindown.sources.objects import SourceFile, mtime_ns
 
 _MAGIC = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -41,18 +41,6 @@ _TEMPORARY = (
     ".crdownload",
 )
 _SHOWN = 10  # findings of one kind before the rest is only counted
-_BOUND = 2**63
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A listed file: absolute path as the glob reaches it, bytes on disk, mtime as `mtime_ns` gives
-    it.
-    """
-
-    path: str
-    size: int
-    mtime_ns: int
 
 
 @dataclass(frozen=True)
@@ -104,14 +92,16 @@ def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
 
 def directory_of(source: FilesSource, root: Path) -> Path:
     """Return the directory that holds all of the source's files, at any depth."""
-    return _fixed(_parts(root, source.files))
+    return _fixed_directory(_parts(root, source.files))
 
 
 def directories_of(source: FilesSource, root: Path) -> list[Path]:
     """Return the fixed directory of each choice of the source's glob: what is above the first
     pattern.
     """
-    return list(dict.fromkeys(_fixed(_parts(root, text)) for text in _expand(source.files)))
+    return list(
+        dict.fromkeys(_fixed_directory(_parts(root, text)) for text in _expand(source.files))
+    )
 
 
 _Matcher = Callable[[str], object]
@@ -138,18 +128,16 @@ def _part(text: str) -> _Part:
     return re.compile(fnmatch.translate(text)).match if _MAGIC.search(text) else text
 
 
-def _fixed(parts: list[_Part]) -> Path:
+def _fixed_directory(parts: list[_Part]) -> Path:
     """Return the directory above the first segment that is a pattern, or above the file if none
     is.
     """
-    return Path(
-        "/",
-        *(
-            part
-            for part in takewhile(lambda part: isinstance(part, str), parts[:-1])
-            if isinstance(part, str)
-        ),
-    )
+    names: list[str] = []
+    for part in parts[:-1]:
+        if not isinstance(part, str):
+            break
+        names.append(part)
+    return Path("/", *names)
 
 
 def _expand(pattern: str) -> list[str]:
@@ -309,7 +297,7 @@ class _Walk:
                 if named
                 else "move it out of the source"
             )
-            self.notes.add("ignored", path, f"{_kind(found.st_mode)}, not a file", then)
+            self.notes.add("ignored", path, f"{_file_type(found.st_mode)}, not a file", then)
         # an mtime slightly in the future is unsettled too, one years ahead is not
         elif abs(self._now - found.st_mtime) < self._settle:
             self.notes.add(
@@ -320,13 +308,6 @@ class _Walk:
             )
         else:
             self.files[path] = SourceFile(path, found.st_size, mtime_ns(found))
-
-
-def mtime_ns(found: os.stat_result) -> int:
-    """Return the mtime in nanoseconds, at most what a table's bigint holds: beyond 1677 to 2262 it
-    is the bound.
-    """
-    return min(max(found.st_mtime_ns, -_BOUND), _BOUND - 1)
 
 
 def _anything(name: str) -> bool:
@@ -358,12 +339,12 @@ def _not_text(path: str) -> str:
     return ""
 
 
-def _kind(mode: int) -> str:
-    for test, name in (
+def _file_type(mode: int) -> str:
+    for test, text in (
         (stat.S_ISDIR, "a directory"),
         (stat.S_ISFIFO, "a pipe"),
         (stat.S_ISSOCK, "a socket"),
     ):
         if test(mode):
-            return name
+            return text
     return "a device"

@@ -20,8 +20,8 @@ from draindown.base.formatting import count
 from draindown.lake.home import FlowHome
 from draindown.sources import moves
 from draindown.sources.files import catalog
-from draindown.sources.files.inspection import sha256_of
-from draindown.sources.files.listing import SourceFile, shown
+from draindown.sources.files.listing import shown
+from draindown.sources.objects import SourceFile, sha256_of
 
 _COMPARED = 20
 """Files of which the bytes are compared: the smallest ones. One that is equal raises the

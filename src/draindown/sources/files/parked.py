@@ -101,8 +101,8 @@ def record(layout: FlowHome, events: Iterable[Event], now: datetime) -> None:
         # the order of times must match the order of events, even if the clock went back
         first = max(now, _newest(layout) + timedelta(microseconds=1))
         rows = [row | {"at": first + timedelta(microseconds=i)} for i, row in enumerate(rows)]
-        delta.create(layout.tables.parked.path, _SCHEMA, statistics=("path", "at"), private=True)
-        delta.append(layout.tables.parked.path, pa.Table.from_pylist(rows, schema=_SCHEMA))
+        delta.create(layout.tables.parked, _SCHEMA, statistics=("path", "at"), private=True)
+        delta.append(layout.tables.parked, pa.Table.from_pylist(rows, schema=_SCHEMA))
 
 
 def _newest(layout: FlowHome) -> datetime:

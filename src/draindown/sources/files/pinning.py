@@ -26,14 +26,14 @@ from draindown.sources.files.inspection import (
     Skipped,
     Unreadable,
     Verified,
-    sha256_of,
     unread,
     verify,
 )
-from draindown.sources.files.listing import Listing, SourceFile
+from draindown.sources.files.listing import Listing
 from draindown.sources.files.parked import Event, State
 from draindown.sources.files.recorded import REDELIVER, difference, finding
 from draindown.sources.moves import Moves
+from draindown.sources.objects import SourceFile, sha256_of
 from draindown.sources.port import Forecast, Progress, Taken
 
 _AT_ONCE, _BYTES_AT_ONCE = 512, 1024**3

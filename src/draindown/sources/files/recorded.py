@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from draindown.base.findings import Finding
 from draindown.config.sources import FilesSource
-from draindown.sources.files.inspection import sha256_of
-from draindown.sources.files.listing import mtime_ns, shown
+from draindown.sources import objects
+from draindown.sources.files.listing import shown
 from draindown.sources.slices import Unit
 
 REDELIVER = "deliver the new content under another name; it is read then"
@@ -82,11 +81,11 @@ def difference(file: Recorded, place: str = "") -> Finding | None:
     """Return the finding about one file, as `differences` does; None if it does not differ."""
     path = place or file.path
     try:
-        found = Path(path).stat()
-        if found.st_size != file.size:
-            detail = f"was taken in with {file.size} bytes, now has {found.st_size}"
+        found = objects.look(path)
+        if found.size != file.size:
+            detail = f"was taken in with {file.size} bytes, now has {found.size}"
             return finding("changed", path, detail, "restore its first content; " + REDELIVER)
-        if mtime_ns(found) != file.mtime_ns and sha256_of(path) != file.sha256:
+        if found.mtime_ns != file.mtime_ns and objects.sha256_of(path) != file.sha256:
             detail = "was taken in with other bytes of the same size"
             return finding("changed", path, detail, "restore its first content; " + REDELIVER)
     except OSError as error:

@@ -13,7 +13,7 @@ from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.config.sources import FilesSource
-from draindown.lake.documents import absolute
+from draindown.lake.directories import absolute
 from draindown.lake.home import FlowHome
 from draindown.ledger import inputs
 from draindown.sources import intake

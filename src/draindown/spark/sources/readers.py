@@ -9,10 +9,11 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from io import BufferedReader
 from itertools import groupby
-from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from draindown.config.dialect import Dialect
+from draindown.sources import objects
 from draindown.sources.files import json_documents
 from draindown.sources.files.columnar import COLUMNAR
 from draindown.sources.files.container import LIMITS
@@ -278,8 +280,14 @@ def _spooled(
     return spooled.withColumn("value", F.col("value").cast("string"))
 
 
-def _opened(file: InputFile) -> BinaryIO:
-    return gzip.open(file.path) if file.path.endswith(".gz") else open(file.path, "rb")  # type: ignore[return-value]  # noqa: PTH123
+@contextmanager
+def _opened(file: InputFile) -> Iterator[BufferedReader | gzip.GzipFile]:
+    with objects.opened(file.path) as stored:
+        if file.path.endswith(".gz"):
+            with gzip.open(stored) as unpacked:
+                yield unpacked
+        else:
+            yield stored
 
 
 def _chunks(values: Iterable[bytes]) -> Iterator[list[tuple[int, bytes]]]:
