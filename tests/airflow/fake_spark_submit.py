@@ -60,7 +60,7 @@ def do(home: Path, request: Request) -> int:
     with (home / "did").open("a") as did:
         did.write(f"{name}\n")
     if (home / f"{name}.dies").exists():
-        Document(request.layout.at_work(request.run_id, request.step, request.start)).write(
+        Document(request.layout.start(request.run_id, request.step, request.start).at_work).write(
             {"pid": 1, "host": "vm"},
         )
         os.kill(os.getpid(), signal.SIGKILL)
@@ -71,7 +71,7 @@ def do(home: Path, request: Request) -> int:
     print(f"the job's own words about {name}", flush=True)
     # what Spark says within the first moment may still go to the log of the step before
     if request.after:
-        _await(Path(request.layout.log(request.run_id, request.step, request.start)))
+        _await(Path(request.layout.start(request.run_id, request.step, request.start).log))
     print(f"WARN: Spark's words about {name}", file=sys.stderr, flush=True)
     code = int(_told(home, name, "code") or 0)
     error = _told(home, name, "error")

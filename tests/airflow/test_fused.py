@@ -116,7 +116,7 @@ def test_a_gate_failure_is_not_taken_over_once_a_person_decided(
             "run_id": "",
         }
         delta.append(
-            drain.layout.tables.resolutions.path,
+            drain.layout.tables.resolutions,
             pa.Table.from_pylist([row], quarantine.RESOLUTIONS),
         )
     for what in ("code", "error"):

@@ -96,7 +96,7 @@ def did(told: Path) -> list[str]:
 
 def log_of(request: Request, step: Step) -> Path:
     """The driver log of this start of a step: other runs of the project have logs as well."""
-    return Path(request.layout.log(request.run_id, step, request.start))
+    return Path(request.layout.start(request.run_id, step, request.start).log)
 
 
 def test_a_dag_run_does_what_the_plan_says_stops_a_branch_that_fails_and_shows_no_secret(
@@ -450,7 +450,7 @@ def test_a_try_tells_of_one_before_whose_driver_died(
     project: Path, capfd: Any, database: None
 ) -> None:
     task, asked = before(project)
-    Document(asked.layout.at_work("r", "drain")).write(
+    Document(asked.layout.start("r", "drain").at_work).write(
         {"pid": 20434, "host": "vm", "at": "2026-01-01T00:00:00+00:00"},
     )
     task._log_earlier_try(asked)

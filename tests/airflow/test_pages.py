@@ -295,7 +295,7 @@ def test_runs_that_did_not_look_do_not_mean_that_none_was_planned(project: Path)
 def test_a_driver_that_died_without_any_report_is_shown_and_marked(project: Path) -> None:
     layout = layout_of(project)
     leave(project, "r1", "drain", drain=DrainPart(generation=1, after=Backlog()))
-    note = Path(layout.at_work("replay1", "drain", new_start()))
+    note = Path(layout.start("replay1", "drain", new_start()).at_work)
     facts = {"pid": 1, "host": "h", "at": now().isoformat(), "command": "draindown replay good"}
     documents.Document(str(note)).write(facts)
     dead, done = first_of(project).runs

@@ -26,6 +26,7 @@ from draindown.config.models import PipelineSpec
 from draindown.config.project import rooted
 from draindown.doctor.examination import examine
 from draindown.lake import delta
+from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, conserve
 from draindown.provenance.model import Trace
@@ -155,7 +156,7 @@ def test_what_deltalake_wrote_anew_is_found_by_keys_that_are_decimals(
     it.apply(spark)
     side = it.layout.tables.memory(it.spec.flows["f"].target.kind.memory).path
     shutil.copytree(side, it.home / "copy")
-    delta.replace(side, str(it.home / "copy"), app=("swap", 1))
+    delta.replace(Table(side), Table(str(it.home / "copy")), app=("swap", 1))
     it.deliver(line(key, 2, 2))
     it.apply(spark)
     assert it.read(side), "there is something to find"

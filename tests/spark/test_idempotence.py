@@ -243,7 +243,7 @@ def test_healed_rows_must_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         Commit(row.batch, 1_000_000, "WRITE", row.as_metadata(), {"numOutputRows": "15"})
         for row in (bad, good)
     ]
-    delta.create(landing.layout.tables.target.path, ledger_table.SCHEMA)
+    delta.create(landing.layout.tables.target, ledger_table.SCHEMA)
     monkeypatch.setattr(Table, "commits", lambda log, limit=None: commits)
     for _ in range(2):
         with pytest.raises(TerminalError) as caught:

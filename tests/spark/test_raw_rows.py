@@ -91,7 +91,7 @@ def test_files_that_hold_none_of_the_ranges_are_not_read(
             for at in range(10)
         ]
         before = set(Path(layout.tables.raw.path).rglob("*.parquet"))
-        delta.append(layout.tables.raw.path, pa.Table.from_pylist(records, schema=raw.SCHEMA))
+        delta.append(layout.tables.raw, pa.Table.from_pylist(records, schema=raw.SCHEMA))
         (written,) = set(Path(layout.tables.raw.path).rglob("*.parquet")) - before
     written.unlink()
     asked = [unit(n, 2, 5, kept=layout.tables.raw.path) for n in range(units)]

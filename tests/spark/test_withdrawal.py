@@ -412,7 +412,7 @@ def test_a_restored_table_holds_its_rows_again_and_nobody_overlooks_it(
     assert set(flow.withdraw()) == {"bad", "worse"}  # the same command takes them out again
     flow.right(whole=False)
     # what is gone from the quarantine is missed
-    delta.delete(flow.layout.tables.quarantine.path, "generation = 2")
+    delta.delete(flow.layout.tables.quarantine, "generation = 2")
     residues = audit(flow.spec, "f", root=flow.home).residues
     assert {(found.kind, found.where) for found in residues} == {
         ("withdrawn-count", "generation 2, gate batch 0"),

@@ -68,7 +68,7 @@ def test_a_step_that_nobody_began_is_told(tmp_path: Path) -> None:
 
 def test_a_spark_that_never_came_up_is_told_from_a_step_that_nobody_began(tmp_path: Path) -> None:
     asked = request(tmp_path)
-    path = Path(asked.layout.log(asked.run_id, "drain"))
+    path = Path(asked.layout.start(asked.run_id, "drain").log)
     path.parent.mkdir(parents=True)
     path.write_text("== spark-submit\n")
     found = look(asked)
@@ -143,14 +143,14 @@ def test_each_start_has_a_note_and_a_log_of_its_own(tmp_path: Path) -> None:
         with DriverLog.of(asked.layout, asked.run_id, "drain", asked.start) as log:
             log.write(asked.start)
     dead = died(first)
-    assert look(first).log == first.layout.log(first.run_id, "drain", first.start)
+    assert look(first).log == first.layout.start(first.run_id, "drain", first.start).log
     with at_work.at_work(second):
         found = look(first)
         assert (found.state, found.log) == (
             "at work",
-            second.layout.log(first.run_id, "drain", second.start),
+            second.layout.start(first.run_id, "drain", second.start).log,
         )
-        kept = Path(first.layout.at_work(first.run_id, "drain", first.start))
+        kept = Path(first.layout.start(first.run_id, "drain", first.start).at_work)
         assert str(dead) in kept.read_text()
     assert not kept.exists() and look(first).state == "no report"
 
@@ -166,7 +166,7 @@ def test_a_start_beside_one_at_work_leaves_its_note_alone(tmp_path: Path) -> Non
 def test_a_driver_on_another_host_is_at_work_as_long_as_it_holds_the_lease(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     note = {"pid": 1, "host": "elsewhere", "at": AT.isoformat()}
-    Document(asked.layout.at_work(asked.run_id, "drain")).write(note)
+    Document(asked.layout.start(asked.run_id, "drain").at_work).write(note)
     with lease_of(asked.layout, LeaseSpec(), owner="me", run_id=asked.run_id):
         assert look(asked).state == "at work"
     assert look(asked).state == "died"
@@ -176,7 +176,7 @@ def test_a_shared_lease_says_at_work_while_its_heartbeat_is_fresh_and_only_of_ot
     tmp_path: Path,
 ) -> None:
     asked = drained(tmp_path)
-    path = asked.layout.at_work(asked.run_id, "drain")
+    path = asked.layout.start(asked.run_id, "drain").at_work
     terms = LeaseSpec(form="shared", expires=600)
     with lease_of(asked.layout, terms, owner="me", run_id=asked.run_id):
         Document(path).write({"pid": 1, "host": socket.gethostname(), "at": AT.isoformat()})
@@ -195,7 +195,7 @@ def test_a_shared_lease_says_at_work_while_its_heartbeat_is_fresh_and_only_of_ot
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"at": 3}', '{"at": "then"}'])
 def test_a_torn_note_is_a_driver_that_died(tmp_path: Path, content: str) -> None:
     asked = request(tmp_path)
-    path = Path(asked.layout.at_work(asked.run_id, "drain"))
+    path = Path(asked.layout.start(asked.run_id, "drain").at_work)
     path.parent.mkdir(parents=True)
     path.write_text(content)
     found = look(asked)

@@ -965,9 +965,7 @@ def test_rows_of_a_table_that_was_replaced_do_not_count_once_the_log_is_cleaned(
     if not aside:
         shutil.rmtree(asked.layout.tables.target.path)
     _reset(asked, table_aside=aside)
-    assert integrity.replaced_last(asked.layout, asked.layout.tables.target.path) == (
-        2 if aside else 0
-    )
+    assert integrity.replaced_last(asked.layout, asked.layout.tables.target) == (2 if aside else 0)
     write_deltalake(
         asked.layout.tables.target.path,
         pa.table({"id": ["0"], "n": pa.array([1], pa.int32()), "_changed_at": [AT]})[:0],

@@ -154,7 +154,7 @@ def _many_refused(asked: Request, number: int) -> None:
         row | {"quarantine_id": f"q{n:04}", "origin": {"unit": "x", "position": n}}
         for n in range(number)
     ]
-    delta.append(asked.layout.tables.quarantine.path, pa.Table.from_pylist(rows, REFUSED))
+    delta.append(asked.layout.tables.quarantine, pa.Table.from_pylist(rows, REFUSED))
 
 
 @pytest.mark.parametrize(

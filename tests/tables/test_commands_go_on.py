@@ -40,7 +40,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Request]:
         "kind": "source",
     }
     delta.append(
-        ran.layout.tables.quarantine.path,
+        ran.layout.tables.quarantine,
         REFUSED.empty_table().from_pylist([row | {"reason": "type"}], REFUSED),
     )
     assert len(quarantine.listed(ran.layout, quarantine.Filter())) == 1

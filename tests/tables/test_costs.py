@@ -25,7 +25,7 @@ from draindown.flow.state import FlowState
 from draindown.gate.published import Published, publish
 from draindown.lake import delta
 from draindown.lake import table as lake_table
-from draindown.lake.store import LocalStore
+from draindown.lake.local_store import LocalStore
 from draindown.lake.table import Table
 from draindown.planning.plan import backlog, plan
 from draindown.recovery.replay import settle
@@ -180,7 +180,7 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
     [
         ("plan p", TABLES, {"ledger": 5, "intake": 2, "parked": 1}, 1),
         ("lag p", TABLES, {"ledger": 5, "intake": 2, "parked": 1}, 1),
-        ("doctor p", TABLES, {"ledger": 6, "quarantine": 2, "parked": 1}, 0),
+        ("doctor p", TABLES, {"ledger": 8, "quarantine": 2, "parked": 1}, 0),
         ("report p", ("ledger",), {"ledger": 2}, 0),
         ("report p --list", ("ledger",), {"ledger": 2}, 0),
         ("quarantine list p", ("quarantine", "resolutions"), {"quarantine": 6}, 0),

@@ -20,7 +20,7 @@ from draindown.base.clock import now
 from draindown.config.lease import LeaseSpec
 from draindown.config.target_kinds import DERIVED, UPSERT, TargetKind
 from draindown.doctor.examination import examine, examine_setup
-from draindown.doctor.model import Desk, Health
+from draindown.doctor.model import Desk, Examination
 from draindown.doctor.tables import look_at_memory
 from draindown.gate import published as pointer
 from draindown.gate import waivers
@@ -53,7 +53,7 @@ from tests.flowfiles import (
 Damage = Callable[[Request], object]
 
 
-def codes(health: Health, level: str | None = None) -> set[str]:
+def codes(health: Examination, level: str | None = None) -> set[str]:
     assert all(symptom.next for symptom in health.symptoms)
     assert all(symptom.code in str(health) for symptom in health.symptoms)
     return {symptom.code for symptom in health.symptoms if level in (None, symptom.level)}

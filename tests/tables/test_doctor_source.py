@@ -14,7 +14,7 @@ import pytest
 from draindown.base.clock import now
 from draindown.base.errors import TransientError
 from draindown.doctor.examination import examine
-from draindown.doctor.model import Health
+from draindown.doctor.model import Examination
 from draindown.lake import delta
 from draindown.runs.request import Request
 from draindown.sources.kafka.client import Sample, Seen
@@ -53,13 +53,13 @@ def drained(root: Path, **more: Any) -> Request:
     return asked.model_copy(update={"spec": asked.spec.model_copy(update=more)})
 
 
-def examined(asked: Request, brokers: Brokers, patch: pytest.MonkeyPatch) -> Health:
+def examined(asked: Request, brokers: Brokers, patch: pytest.MonkeyPatch) -> Examination:
     patch.setattr(Kafka, "client", brokers)
     patch.setattr("draindown.sources.kafka.source.find_spec", lambda _: True)
     return examine(asked)
 
 
-def codes(health: Health, level: str) -> set[str]:
+def codes(health: Examination, level: str) -> set[str]:
     return {one.code for one in health.symptoms if one.level == level}
 
 
@@ -100,7 +100,7 @@ def test_pinned_offsets_that_are_gone_are_named(
 ) -> None:
     asked = World(tmp_path).write()
     checkpoint(asked, 1, offsets=1, commits=1)
-    delta.delete(asked.layout.tables.raw.path, "unit = 't/0'")
+    delta.delete(asked.layout.tables.raw, "unit = 't/0'")
     found = examined(asked, Brokers({"t": ("x", [[6, 6], [0, 9]])}), monkeypatch)
     (lost,) = [one for one in found.symptoms if one.code == "input-lost"]
     assert "t/0:4-6" in lost.found and lost.next.startswith("draindown accept-loss p")
@@ -146,13 +146,13 @@ def _file_gone(asked: Request) -> None:
     [
         (_file_gone, Brokers(HELD), "raw-files-gone", ""),
         (
-            lambda asked: delta.delete(asked.layout.tables.raw.path, "unit = 't/1'"),
+            lambda asked: delta.delete(asked.layout.tables.raw, "unit = 't/1'"),
             Brokers({"t": ("x", [[0, 6], [8, 9]])}),
             "",
             "reset-lacks-input",
         ),
         (
-            lambda asked: delta.delete(asked.layout.tables.raw.path, "unit = 't/1'"),
+            lambda asked: delta.delete(asked.layout.tables.raw, "unit = 't/1'"),
             Brokers(HELD),
             "",
             "",
@@ -189,7 +189,7 @@ def test_a_range_that_was_read_on_a_day_that_is_kept_and_is_not_there_is_noted(
 ) -> None:
     # both batches ran on the first of January, raw records reach back to the day before
     asked = drained(tmp_path, source={"keep_raw": "36500 days"})
-    delta.delete(asked.layout.tables.raw.path, "unit = 't/1'")
+    delta.delete(asked.layout.tables.raw, "unit = 't/1'")
     monkeypatch.setattr("draindown.doctor.source._FIRST_DAYS", timedelta(0))
     found = examined(asked, Brokers(HELD), monkeypatch)
     (told,) = [one for one in found.symptoms if one.code == "raw-incomplete"]
@@ -209,7 +209,7 @@ def test_a_range_whose_day_is_over_does_not_lack_because_a_later_generation_read
     world.started = [AT - timedelta(days=10), AT + timedelta(days=2)]
     asked = world.write()
     checkpoint(asked, 2, offsets=1, commits=1)
-    delta.delete(asked.layout.tables.raw.path, gone)
+    delta.delete(asked.layout.tables.raw, gone)
     found = examined(asked, Brokers(HELD), monkeypatch)
     noted = [one.found for one in found.symptoms if one.code == "raw-incomplete"]
     assert len(noted) == len(told) and all(

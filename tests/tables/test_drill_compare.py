@@ -226,7 +226,7 @@ def test_a_fault_held_only_if_it_fired_and_nothing_differs(
     monkeypatch.setattr(injections, "inject", lambda baseline, fault: injection)
     found = Audit("p", "f", [Residue("lost-key", "a", "1", "0")] * residues)
     monkeypatch.setattr(campaign, "audit", lambda spec, flow, root: found)
-    result = campaign._one(_baseline(control, tmp_path), named("kill-after-merge"))
+    result = campaign._inject(_baseline(control, tmp_path), named("kill-after-merge"))
     assert result.held == held, result
     assert held or not fired or result.wrong
     assert json.loads(json.dumps(result.as_dict()))["held"] == held

@@ -157,7 +157,8 @@ def test_a_torn_table_is_refused_and_put_aside(
     for _ in range(2):
         if name not in ("table", "intake", "ledger"):
             delta.append(
-                path, pa.table({"quarantine_id": ["q"], "action": ["discard"], "generation": [1]})
+                Table(path),
+                pa.table({"quarantine_id": ["q"], "action": ["discard"], "generation": [1]}),
             )
     newest = max(Path(path, "_delta_log").glob("*.json"))
     damage(newest)
@@ -199,7 +200,8 @@ def test_a_torn_data_file_is_named_and_a_reset_puts_its_table_aside(
     path = table_of(asked.layout, name)
     if name in ("tombstones", "quarantine"):
         delta.append(
-            path, pa.table({"quarantine_id": ["q"], "action": ["discard"], "generation": [1]})
+            Table(path),
+            pa.table({"quarantine_id": ["q"], "action": ["discard"], "generation": [1]}),
         )
     torn = sorted(Path(path).glob("*.parquet"))[-1]
     damage(torn)
@@ -243,10 +245,10 @@ def test_a_side_table_that_lost_its_newest_batch_is_refused(
     tmp_path: Path, name: str, counts: dict[str, int]
 ) -> None:
     asked, app = drained(tmp_path), FlowHome("", "p", "f", "f").app_id(1, name)
-    delta.append(table_of(asked.layout, name), pa.table({"n": [1]}), app=(app, 1))
+    delta.append(Table(table_of(asked.layout, name)), pa.table({"n": [1]}), app=(app, 1))
     commit(asked, 2, **counts)
     assert code_of(lambda: planner.plan(asked, AT)) == "table-damaged"
-    delta.append(table_of(asked.layout, name), pa.table({"n": [1]}), app=(app, 2))
+    delta.append(Table(table_of(asked.layout, name)), pa.table({"n": [1]}), app=(app, 2))
     assert planner.plan(asked, AT)
 
 
@@ -531,7 +533,7 @@ def _torn(asked: Request) -> str:
     """The newest commit of the tombstones, as a power cut leaves it; returns the table's path."""
     path = asked.layout.tables.tombstones.path
     for _ in range(2):
-        delta.append(path, pa.table({"generation": [1]}))
+        delta.append(Table(path), pa.table({"generation": [1]}))
     _empty(max(Path(path, "_delta_log").glob("*.json")))
     return path
 
@@ -600,7 +602,7 @@ def test_another_table_in_the_place_of_one_put_aside_does_not_count(tmp_path: Pa
     asked = drained(tmp_path)
     path = _torn(asked)
     reset(asked)
-    delta.append(path, pa.table({"generation": [2]}))
+    delta.append(Table(path), pa.table({"generation": [2]}))
     assert resume.resume(asked.layout) == 2
     asked.layout.generation.write({"generation": 1, "cards": {}})
     assert code_of(lambda: resume.resume(asked.layout)) == "reset-unfinished"
@@ -635,7 +637,7 @@ def _refused(asked: Request, batch: int, kind: str = "source", run_id: str = "r"
         "run_id": run_id,
     }
     app = (asked.layout.app_id(1, "quarantine", kind), batch)
-    delta.append(asked.layout.tables.quarantine.path, pa.Table.from_pylist([row], REFUSED), app=app)
+    delta.append(asked.layout.tables.quarantine, pa.Table.from_pylist([row], REFUSED), app=app)
 
 
 def _kept(asked: Request) -> set[str]:
@@ -804,7 +806,7 @@ def _remembering(root: Path) -> Request:
     asked = drained(root)
     commit(asked, 2, units=0, form="history", events=1, opened=1, remembered=1)
     delta.append(
-        asked.layout.tables.hidden.path,
+        asked.layout.tables.hidden,
         pa.table({"id": ["h"]}),
         app=(asked.layout.app_id(1, "hidden"), 2),
     )

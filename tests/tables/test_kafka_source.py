@@ -399,7 +399,7 @@ def test_raw_records_are_as_many_as_were_kept_whatever_the_source_says_by_then(
     common = {"unit": "t/0", "log": "a", "day": NOW.date()}
     rows = [common | {"part": raw.RANGES, "from": 0, "until": 10}]
     rows += [common | {"part": raw.RECORDS, "position": at} for at in (0, 1, 2, 3, 5, 6, 9)]
-    delta.append(layout.tables.raw.path, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    delta.append(layout.tables.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
     made = source(layout, brokers)
     made.pin(2, NOW).take(Bound(1024**2, 100, ""))
     (one,) = intake.slices(layout, 2)
@@ -416,7 +416,7 @@ def test_raw_records_are_as_many_as_were_kept_whatever_the_source_says_by_then(
             assert found.value.code == "records-absent" and "t/0:0-10" not in " ".join(
                 found.value.next
             )
-    delta.delete(layout.tables.raw.path, "true")  # older days go
+    delta.delete(layout.tables.raw, "true")  # older days go
     looking.refuse_miscounted(1, one.units, {"t/0": 12, "t/1": 4})
     with pytest.raises(TerminalError):
         looking.refuse_miscounted(1, one.units, {"t/0": 12, "t/1": 3})
@@ -469,7 +469,7 @@ def test_a_long_history_is_looked_through_once(
         }
         for at in range(500)
     ]
-    delta.append(layout.tables.raw.path, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    delta.append(layout.tables.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
     brokers = Brokers({"t": ("a", [[10_000, 10_000], [10_000, 10_000]])})
     missing = source(layout, brokers).missing(units)
     assert set(missing) == {one.range for one in units if one.name == "t/0" or one.start % 20}
@@ -518,7 +518,7 @@ def test_the_oldest_that_waits_is_of_the_topic_that_waits(layout: FlowHome) -> N
         | {"arrived_at": NOW - timedelta(days=days), "value": b"x"}
         for log, position, days in ages
     ]
-    delta.append(layout.tables.raw.path, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    delta.append(layout.tables.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
     found = source(layout, brokers).look(layout, 2, 2, NOW)
     assert found.units == 20 and found.oldest == (NOW - timedelta(days=2)).timestamp()
     assert (
@@ -580,7 +580,7 @@ def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowH
         for unit in kept
     ]
     raw.create(layout)
-    delta.append(layout.tables.raw.path, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    delta.append(layout.tables.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
     brokers.topics["t"] = ("a", [[12, 30], [8, 10]])
     again = source(layout, brokers)
     found = again.look(layout, 2, 1, NOW)
@@ -595,7 +595,7 @@ def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowH
     assert source(layout, brokers).look(layout, 2, 1, NOW).bytes == 30 * 40, (
         "what the lake holds is weighed there"
     )
-    delta.delete(layout.tables.raw.path, "unit = 't/1'")
+    delta.delete(layout.tables.raw, "unit = 't/1'")
     brokers.topics["t"] = ("a", [[25, 30], [8, 10]])
     source(layout, brokers).look(layout, 2, 1, NOW)
     assert brokers.sampled == [Span("t", 0, "a", 25, 30), Span("t", 1, "a", 8, 10)], (
@@ -711,4 +711,4 @@ def test_a_copy_whose_bounds_could_not_be_written_is_not_marked_as_confined(
     monkeypatch.setattr(Document, "write", full)
     with pytest.raises(OSError, match="No space"):
         bounds.confine(layout, [])
-    assert not bounds._mark(layout).exists()
+    assert not bounds._mark(layout).exists

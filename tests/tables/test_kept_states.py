@@ -39,12 +39,12 @@ class Lake:
 
     def batch(self, generation: int, kind: str, batch: int, *, dies: bool = False) -> None:
         app = (self.layout.app_id(generation, "snapshots", kind), batch)
-        if delta.append(self.layout.tables.snapshots.path, _ROW, app=app):
+        if delta.append(self.layout.tables.snapshots, _ROW, app=app):
             self.kept.append((generation, kind, batch))
         if dies:
             return
         delta.append(
-            self.layout.tables.target.path,
+            self.layout.tables.target,
             _ROW,
             app=(self.layout.app_id(generation, "rows", kind), batch),
         )
@@ -102,7 +102,7 @@ def test_states_without_the_newest_batch_are_seen_whatever_was_lost(
 
 def test_damaged_states_are_removed_and_nothing_is_restored_or_reset(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    delta.append(asked.layout.tables.snapshots.path, _ROW)
+    delta.append(asked.layout.tables.snapshots, _ROW)
     (Path(asked.layout.tables.snapshots.path) / "_delta_log" / f"{1:020}.json").write_bytes(b"")
     way = f"remove {asked.layout.tables.snapshots.path}, as a whole   # the next runs make its rows again"
     with pytest.raises(TerminalError) as caught:
@@ -110,7 +110,7 @@ def test_damaged_states_are_removed_and_nothing_is_restored_or_reset(tmp_path: P
     desk = Desk(asked.layout)
     look_at_logs(desk)
     assert list(caught.value.next) == [way] == [one.next for one in desk.symptoms]
-    delta.append(asked.layout.tables.tombstones.path, _ROW)
+    delta.append(asked.layout.tables.tombstones, _ROW)
     (Path(asked.layout.tables.tombstones.path) / "_delta_log" / f"{1:020}.json").write_bytes(b"")
     with pytest.raises(TerminalError) as caught:
         integrity.refuse(asked.layout)

@@ -180,7 +180,7 @@ def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_
     assert last_definition(writer, "history") is None, "no batch of it is in the table"
     held = DeltaTable(asked.layout.tables.target.path).to_pyarrow_table()
     delta.append(
-        asked.layout.tables.target.path,
+        asked.layout.tables.target,
         held.slice(0, 0),
         app=(asked.layout.app_id(2, "rows", kind), 0),
     )

@@ -75,6 +75,9 @@ def test_report_shows_the_newest_run_of_every_flow(
         for one in json.loads(typed(project, capsys, "report", "--json")[1])
     }
     assert found["orders", "orders"]["run_id"] == "manual__1" and found["p", "f"]["run_id"] is None
+    health = found["p", "f"]["health"]
+    assert health["published"] is None and health["unpublished"] and health["bytes"]["table"] > 0
+    assert found["bills", "bills"]["health"]["bytes"] == {}
 
 
 def test_doctor_shows_the_verdict_on_every_flow(

@@ -65,7 +65,8 @@ def _drained(layout: FlowHome, batch: int = 0, **counts: int) -> None:
         layout.tables.target.path, pa.table({"id": [batch]}), mode="append", commit_properties=note
     )
     ledger_table.record(layout, [row])
-    Path(layout.home).mkdir(parents=True, exist_ok=True)
+    Path(layout.lease).mkdir(parents=True, exist_ok=True)
+    Path(layout.lease, "driver.lock").touch()
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ ROWS = [
 @pytest.fixture
 def layout(tmp_path: Path) -> FlowHome:
     found = FlowHome(str(tmp_path), "p", "f", "f")
-    delta.append(found.tables.quarantine.path, pa.Table.from_pylist(ROWS, REFUSED))
+    delta.append(found.tables.quarantine, pa.Table.from_pylist(ROWS, REFUSED))
     return found
 
 
@@ -145,7 +145,7 @@ def many(layout: FlowHome) -> FlowHome:
         refused(f"cc{n:04}", position=n, raw=str(n), refused_at=AT + timedelta(hours=n))
         for n in range(300)
     ]
-    delta.append(layout.tables.quarantine.path, pa.Table.from_pylist(rows, REFUSED))
+    delta.append(layout.tables.quarantine, pa.Table.from_pylist(rows, REFUSED))
     quarantine.discard(layout, [f"cc{n:04}" for n in range(0, 300, 2)], by="me")
     return layout
 

@@ -37,7 +37,7 @@ def keep(layout: FlowHome, ranges: list[raw.Kept], at: datetime = AT) -> None:
         }
         for one in ranges
     ]
-    delta.append(layout.tables.raw.path, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    delta.append(layout.tables.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
 
 
 def positions(pieces: list[Unit], *, kept: bool) -> list[tuple[str, str, int]]:

@@ -60,7 +60,7 @@ def drain(
     path = str(Path(asked.root, "in", f"{batch}.json"))
     rows = [_row(f"{batch}-{at}", path, at, batch, run) for at in range(1, refused + 1)]
     if rows:
-        delta.append(asked.layout.tables.quarantine.path, pa.Table.from_pylist(rows, REFUSED))
+        delta.append(asked.layout.tables.quarantine, pa.Table.from_pylist(rows, REFUSED))
 
 
 def _row(id: str, path: str, position: int, batch: int, run: str) -> dict[str, object]:
@@ -211,7 +211,7 @@ def test_an_older_ledger_is_widened_and_read(asked: Request) -> None:
     held = asked.layout.tables.ledger.query("select * from t")
     older = Path(asked.layout.tables.ledger.path)
     older.rename(older.with_name("aside"))
-    delta.append(asked.layout.tables.ledger.path, held.drop_columns(["start"]))
+    delta.append(asked.layout.tables.ledger, held.drop_columns(["start"]))
     assert [row.start for row in of_run(asked.layout, "r")] == [""]
     drain(asked, 1, 0, start="one")  # type: ignore[arg-type]
     assert [row.start for row in of_run(asked.layout, "r")] == ["", "one"]

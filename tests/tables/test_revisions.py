@@ -18,8 +18,9 @@ import pytest
 
 from draindown.base.errors import TerminalError
 from draindown.lake.documents import Document
+from draindown.lake.local_store import LocalStore
 from draindown.lake.revisions import KEPT, Revisions
-from draindown.lake.store import Entry, LocalStore
+from draindown.lake.store import Entry
 
 ADD = """
 import sys

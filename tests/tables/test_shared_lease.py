@@ -198,7 +198,7 @@ def test_of_drivers_that_race_for_an_epoch_exactly_one_wins(
 def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None:
     table = layout(tmp_path).tables.target.path
     app = layout(tmp_path).app_id(1, "rows")
-    delta.append(table, pa.table({"id": [1]}), app=(app, 4))
+    delta.append(Table(table), pa.table({"id": [1]}), app=(app, 4))
     with drivers(tmp_path, "old") as (old,):
         assert old.told("go") == "held 1"
         version = Table(table).version
@@ -216,8 +216,10 @@ def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None
     assert Table(table).last(app) == 4
     assert Table(table).last(layout(tmp_path).app_id(1, "rows", "gate")) is None
     assert DeltaTable(table).transaction_version(layout(tmp_path).app_id(1, "rows", "gate")) == -1
-    assert delta.append(table, pa.table({"id": [2]}), app=(app, 5)), "the next batch is no replay"
-    assert not delta.append(table, pa.table({"id": [2]}), app=(app, 5))
+    assert delta.append(Table(table), pa.table({"id": [2]}), app=(app, 5)), (
+        "the next batch is no replay"
+    )
+    assert not delta.append(Table(table), pa.table({"id": [2]}), app=(app, 5))
     with shared(tmp_path):  # after one that was left in order there is nothing to fence
         assert Table(table).version == version + 2
 
@@ -493,7 +495,7 @@ def test_a_table_that_deltalake_does_not_write_stays_without_a_fence_and_doctor_
 ) -> None:
     where = layout(tmp_path)
     for path in (where.tables.target.path, where.tables.quarantine.path):
-        delta.append(path, pa.table({"id": [1]}))
+        delta.append(Table(path), pa.table({"id": [1]}))
     features = {"readerFeatures": [], "writerFeatures": ["clustering", "domainMetadata"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
     Path(where.tables.target.path, "_delta_log", f"{2:020}.json").write_text(
@@ -521,17 +523,17 @@ def test_a_fence_that_can_not_be_written_is_tried_again_only_where_someone_came_
     tmp_path: Path,
 ) -> None:
     path, app = str(tmp_path / "t"), ("x", 1)
-    delta.append(path, pa.table({"id": [1]}), app=app)
+    delta.append(Table(path), pa.table({"id": [1]}), app=app)
     right, tries = DeltaTable.create_write_transaction, []
 
     def overtaken(table: DeltaTable, *given: Any, **more: Any) -> None:
         tries.append(table.version())
         if len(tries) == 1:
-            delta.append(path, pa.table({"id": [2]}), app=("x", 2))
+            delta.append(Table(path), pa.table({"id": [2]}), app=("x", 2))
         right(table, *given, **more)
 
     with mock.patch.object(DeltaTable, "create_write_transaction", overtaken):
-        assert delta.fence(path, ["x"], "{}")
+        assert delta.fence(Table(path), ["x"], "{}")
     assert tries == [1, 2]
     assert Table(path).last("x") == 2
     fails = mock.Mock(side_effect=CommitFailedError("Failed to commit transaction: no space"))
@@ -539,7 +541,7 @@ def test_a_fence_that_can_not_be_written_is_tried_again_only_where_someone_came_
         mock.patch.object(DeltaTable, "create_write_transaction", fails),
         pytest.raises(CommitFailedError),
     ):
-        delta.fence(path, ["x"], "{}")
+        delta.fence(Table(path), ["x"], "{}")
     assert fails.call_count == 1
 
 
@@ -550,7 +552,7 @@ def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
         where.tables.tombstones.path,
         where.tables.quarantine.path,
     ):
-        delta.append(path, pa.table({"id": [1]}))
+        delta.append(Table(path), pa.table({"id": [1]}))
     right = delta.fence
     for fenced in (0, 1):  # followed before the first table, and before the second
         died(tmp_path)
@@ -592,27 +594,27 @@ def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
 
 def test_a_fence_is_not_taken_for_the_commit_that_was_just_made(tmp_path: Path) -> None:
     path, mark = str(tmp_path / "t"), json.dumps({FENCE: {}})
-    delta.append(path, pa.table({"id": [1]}))
+    delta.append(Table(path), pa.table({"id": [1]}))
     mine = target_log.last_commit(path).version
     for _ in range(3):
-        assert delta.fence(path, ["x"], mark)
+        assert delta.fence(Table(path), ["x"], mark)
     assert Table(path).version == mine + 3
     assert target_log.last_commit(path).version == mine
 
 
 def test_a_write_that_says_it_is_a_fence_is_none(tmp_path: Path) -> None:
     path, mark = str(tmp_path / "t"), json.dumps({FENCE: {}})
-    delta.append(path, pa.table({"id": [1]}))
+    delta.append(Table(path), pa.table({"id": [1]}))
     told = CommitProperties(custom_metadata={"userMetadata": mark})
     write_deltalake(path, pa.table({"id": [2]}), mode="append", commit_properties=told)
     DeltaTable(path).delete("id = 1", commit_properties=told)
-    delta.fence(path, ["x"], mark)
+    delta.fence(Table(path), ["x"], mark)
     assert [commit.is_fence for commit in Table(path).commits(3)] == [True, False, False]
 
 
 def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) -> None:
     where = layout(tmp_path)
-    delta.append(where.tables.target.path, pa.table({"id": [1]}))
+    delta.append(where.tables.target, pa.table({"id": [1]}))
     for number in (1, 2):
         Path(where.checkpoint(number)).mkdir(parents=True)
         pinned = {

@@ -54,7 +54,7 @@ def again(asked: Request, **more: Any) -> Request:
 def die(asked: Request) -> None:
     """Leave the note that a driver leaves which is killed."""
     note = {"pid": 1, "host": "elsewhere", "at": now().isoformat(), "try": asked.try_number}
-    Document(asked.layout.at_work(asked.run_id, asked.step, asked.start)).write(note)
+    Document(asked.layout.start(asked.run_id, asked.step, asked.start).at_work).write(note)
 
 
 def project(asked: Request) -> None:
@@ -289,7 +289,7 @@ def test_input_that_a_start_pinned_shows_that_it_began(tmp_path: Path) -> None:
 
 def test_the_note_keeps_room_for_a_report_and_gives_it_back(tmp_path: Path) -> None:
     asked = request(tmp_path)
-    path = Path(asked.layout.at_work(asked.run_id, "drain", asked.start))
+    path = Path(asked.layout.start(asked.run_id, "drain", asked.start).at_work)
     with at_work.at_work(asked) as make_room:
         before = path.stat().st_size
         assert before > 100_000 and at_work.look(asked.layout, "p", "r", "drain").state == "at work"
@@ -303,7 +303,7 @@ def test_a_report_on_a_full_disk_is_written_in_the_room_that_the_note_gives_back
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: bool
 ) -> None:
     asked = request(tmp_path)
-    note, write = Path(asked.layout.at_work(asked.run_id, "drain", asked.start)), store.write
+    note, write = Path(asked.layout.start(asked.run_id, "drain", asked.start).at_work), store.write
 
     def full(*args: Any) -> str:
         if note.stat().st_size > 1_000 or not room:

@@ -634,7 +634,7 @@ def test_a_drain_that_is_killed_while_it_forgets_void_slices_is_followed_by_one_
         return rename(path, target)
 
     with monkeypatch.context() as fault, pytest.raises(_Killed):
-        fault.setattr(resume.shutil, "rmtree", killed)
+        fault.setattr(shutil, "rmtree", killed)
         fault.setattr(Path, "rename", moved)
         resume.forget_void(other.layout, 1, other.source)
     assert resume.resume(other.layout) == 1

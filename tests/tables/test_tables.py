@@ -44,11 +44,11 @@ def test_a_lake_that_is_refused_could_not_be_read(tmp_path: Path, name: str) -> 
     (tmp_path / "link").symlink_to(tmp_path / "a%20b")
     (tmp_path / "a%20b").mkdir()
     with pytest.raises(BaseException, match=r"not found|non-unicode|object store url"):
-        delta.append(str(tmp_path / name / "t"), TABLE)
+        delta.append(Table(str(tmp_path / name / "t")), TABLE)
 
 
 def test_append_makes_the_table_and_reads_back(path: str) -> None:
-    assert delta.append(path, TABLE)
+    assert delta.append(Table(path), TABLE)
     assert (Table(path).exists, Table(path).version) == (True, 1)
     found = Table(path).query("select * from t order by id")
     assert found.to_pylist() == TABLE.to_pylist()
@@ -56,42 +56,42 @@ def test_append_makes_the_table_and_reads_back(path: str) -> None:
 
 
 def test_an_apps_version_is_appended_once(path: str) -> None:
-    assert delta.append(path, TABLE, app=("f:1", 3))
-    assert not delta.append(path, TABLE, app=("f:1", 3))
-    assert not delta.append(path, TABLE, app=("f:1", 2))
-    assert delta.append(path, TABLE, app=("f:2", 3))
-    assert delta.append(path, TABLE, app=("f:1", 4))
+    assert delta.append(Table(path), TABLE, app=("f:1", 3))
+    assert not delta.append(Table(path), TABLE, app=("f:1", 3))
+    assert not delta.append(Table(path), TABLE, app=("f:1", 2))
+    assert delta.append(Table(path), TABLE, app=("f:2", 3))
+    assert delta.append(Table(path), TABLE, app=("f:1", 4))
     assert Table(path).last("f:1") == 4
     assert Table(path).query("select count(*) as n from t").to_pylist() == [{"n": 6}]
 
 
 def test_history_comes_newest_first(path: str) -> None:
-    delta.append(path, TABLE)
+    delta.append(Table(path), TABLE)
     assert [commit.version for commit in Table(path).commits(5)] == [1, 0]
     assert len(Table(path).commits(1)) == 1
     assert Table(path).commits(1)[0].operation == "WRITE"
 
 
 def test_a_table_made_again_has_another_id(path: str, tmp_path: Path) -> None:
-    delta.append(path, TABLE)
-    delta.append(f"{path}2", TABLE)
+    delta.append(Table(path), TABLE)
+    delta.append(Table(f"{path}2"), TABLE)
     assert Table(path).id != Table(f"{path}2").id
 
 
 def test_private_tables_are_for_their_owner_under_any_umask(path: str) -> None:
     before = os.umask(0)
     try:
-        delta.create(path, TABLE.schema, private=True)
+        delta.create(Table(path), TABLE.schema, private=True)
     finally:
         os.umask(before)
     assert Path(path).stat().st_mode & 0o777 == 0o700
-    delta.create(path, TABLE.schema)
+    delta.create(Table(path), TABLE.schema)
     assert Table(path).version == 0
 
 
 def test_old_versions_stay_in_the_log(path: str) -> None:
     for i in range(1, 105):
-        delta.append(path, TABLE, app=("a", i))
+        delta.append(Table(path), TABLE, app=("a", i))
     logs = {file.name for file in Path(path, "_delta_log").glob("*.json")}
     assert f"{1:020}.json" in logs
     assert list(Path(path, "_delta_log").glob("*.checkpoint.parquet"))
@@ -99,8 +99,8 @@ def test_old_versions_stay_in_the_log(path: str) -> None:
 
 
 def test_bounds_are_kept_for_the_named_columns_only(path: str) -> None:
-    delta.create(path, TABLE.schema, statistics=("id",))
-    delta.append(path, TABLE)
+    delta.create(Table(path), TABLE.schema, statistics=("id",))
+    delta.append(Table(path), TABLE)
     log = Path(path, "_delta_log", f"{1:020}.json").read_text()
     assert "numRecords" in log
     assert r"\"name\"" not in log
@@ -108,7 +108,7 @@ def test_bounds_are_kept_for_the_named_columns_only(path: str) -> None:
 
 def test_names_with_quotes_and_spaces_read_back(tmp_path: Path) -> None:
     path = str(tmp_path / "a b ü")
-    delta.append(path, TABLE)
+    delta.append(Table(path), TABLE)
     assert Table(path).query("select id from t where name = 'a'").to_pylist() == [{"id": 1}]
 
 
@@ -124,7 +124,7 @@ def test_files_are_found_whatever_their_lake_is_called(tmp_path: Path, name: str
 
 def test_a_widened_table_cannot_be_read_without_spark(path: str) -> None:
     """Why no type is ever widened in place: once this fails, decision 022 may be taken again."""
-    delta.append(path, pa.table({"n": [1]}))
+    delta.append(Table(path), pa.table({"n": [1]}))
     features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
     Path(path, "_delta_log", f"{Table(path).version + 1:020}.json").write_text(
@@ -147,17 +147,17 @@ def test_what_a_creation_that_died_left_is_cleared_and_nothing_else(tmp_path: Pa
     (log / ".00000000000000000000.json.0a.tmp").write_text("{")
     (tmp_path / "unmade").chmod(0o700)
     for _ in range(2):
-        delta.clear_unmade(str(tmp_path / "unmade"))
+        delta.clear_unmade(Table(str(tmp_path / "unmade")))
         assert [*(tmp_path / "unmade").iterdir()] == []
         assert (tmp_path / "unmade").stat().st_mode & 0o777 == 0o700
-    delta.clear_unmade(str(tmp_path / "nothing"))
+    delta.clear_unmade(Table(str(tmp_path / "nothing")))
     foreign = tmp_path / "foreign"
     (foreign / "_delta_log").mkdir(parents=True)
     (foreign / "data.parquet").touch()
-    delta.clear_unmade(str(foreign))
+    delta.clear_unmade(Table(str(foreign)))
     assert (foreign / "data.parquet").exists()
-    delta.append(str(tmp_path / "table"), pa.table({"n": [1]}))
-    delta.clear_unmade(str(tmp_path / "table"))
+    delta.append(Table(str(tmp_path / "table")), pa.table({"n": [1]}))
+    delta.clear_unmade(Table(str(tmp_path / "table")))
     assert Table(str(tmp_path / "table")).version == 1
 
 
@@ -165,15 +165,17 @@ def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(
     path: str, tmp_path: Path
 ) -> None:
     source, right = str(tmp_path / "source"), delta.write_deltalake
-    delta.append(source, pa.table({"id": ["a", "b"]}))
-    delta.append(path, pa.table({"id": ["x"]}))
+    delta.append(Table(source), pa.table({"id": ["a", "b"]}))
+    delta.append(Table(path), pa.table({"id": ["x"]}))
     fresh = "select t.* from t left anti join held on t.id = held.id"
     held = {"append": ["a", "b", "x"], "replace": ["a", "b"], "new": ["a", "b"]}
     acts = {
-        "append": lambda: delta.append_query(path, source, fresh, app=("quarantine", 5)),
-        "replace": lambda: delta.replace(path, source, app=("tombstones", 5)),
+        "append": lambda: delta.append_query(
+            Table(path), Table(source), fresh, app=("quarantine", 5)
+        ),
+        "replace": lambda: delta.replace(Table(path), Table(source), app=("tombstones", 5)),
         "new": lambda: delta.append_query(
-            f"{path}-new", source, "select * from t", app=("quarantine", 5)
+            Table(f"{path}-new"), Table(source), "select * from t", app=("quarantine", 5)
         ),
     }
     for name, act in acts.items():

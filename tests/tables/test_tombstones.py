@@ -52,9 +52,7 @@ def remember(
         "_kind": kind,
     }
     app = (asked.layout.app_id(generation, memory, kind), batch)
-    delta.append(
-        asked.layout.tables.memory(memory).path, pa.Table.from_pylist([row], _SCHEMA), app=app
-    )
+    delta.append(asked.layout.tables.memory(memory), pa.Table.from_pylist([row], _SCHEMA), app=app)
 
 
 def made(asked: Request, batch: int, kind: str) -> None:
@@ -205,5 +203,5 @@ def test_deletes_remembered_without_a_column_of_the_sequence_ask_for_a_rebuild(
     assert any("draindown rebuild p --flow f" in step for step in caught.value.next)
     shutil.rmtree(asked.layout.tables.tombstones.path)
     row = {"id": "a", "n": 1, "_generation": 1, "_batch": 0, "_kind": "source"}
-    delta.append(asked.layout.tables.tombstones.path, pa.Table.from_pylist([row]))
+    delta.append(asked.layout.tables.tombstones, pa.Table.from_pylist([row]))
     act()

@@ -30,7 +30,7 @@ from draindown.config.loader import load
 from draindown.config.models import PipelineSpec
 from draindown.flow import quarantine, schema_drift
 from draindown.gate import suite_validation, waivers
-from draindown.lake import delta, documents
+from draindown.lake import delta, directories
 from draindown.recovery.opening import lease_of
 from draindown.runs import store
 from draindown.runs.report import Backlog, PlanPart, StepReport, of
@@ -478,7 +478,7 @@ def test_a_file_is_named_by_any_way_that_leads_to_it(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project / "dags")
-    assert documents.absolute("../landing/x.json") == str(project / "landing" / "x.json")
+    assert directories.absolute("../landing/x.json") == str(project / "landing" / "x.json")
 
 
 def test_an_unknown_pipeline_is_named_with_those_there_are(
@@ -771,7 +771,7 @@ def _refuse(spec: PipelineSpec) -> None:
         row | {"quarantine_id": "aa1", "raw": "=\x1b[2J"},
         row | {"quarantine_id": "bb2", "reason": "type"},
     ]
-    delta.append(spec.layout("orders").tables.quarantine.path, pa.Table.from_pylist(rows))
+    delta.append(spec.layout("orders").tables.quarantine, pa.Table.from_pylist(rows))
 
 
 def test_quarantine_lists_and_shows_encoded(

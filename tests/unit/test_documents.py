@@ -56,7 +56,10 @@ READERS: dict[str, tuple[Callable[[FlowHome], str], Callable[[FlowHome], object]
         lambda at: f"{at.lease}/epochs/0000000001.json",
         lambda at: Epochs(f"{at.lease}/epochs", 1.0).card(1),
     ),
-    "report": (lambda at: at.report("r", "drain").path, lambda at: store.read(at, "r", "drain")),
+    "report": (
+        lambda at: at.start("r", "drain").report.path,
+        lambda at: store.read(at, "r", "drain"),
+    ),
 }
 
 
@@ -122,7 +125,7 @@ def test_a_view_reads_a_document_once_and_again_what_it_wrote(layout: FlowHome) 
 
 def test_a_reset_does_not_write_over_a_generation_of_another_format(tmp_path: Path) -> None:
     asked = request(tmp_path)
-    delta.create(asked.layout.tables.intake(1).path, pa.schema([("slice", pa.int64())]))
+    delta.create(asked.layout.tables.intake(1), pa.schema([("slice", pa.int64())]))
     path = Path(asked.layout.generation.path)
     path.write_text(json.dumps({"format": 2, "generation": 7}))
     with pytest.raises(TerminalError) as caught:
@@ -148,7 +151,7 @@ def test_a_request_of_another_format_is_refused_by_name_whatever_is_in_it(tmp_pa
 
 
 def test_a_table_of_ours_says_its_format_and_one_of_another_is_refused(layout: FlowHome) -> None:
-    delta.append(layout.tables.ledger.path, pa.table({"id": [1]}))
+    delta.append(layout.tables.ledger, pa.table({"id": [1]}))
     assert layout.tables.ledger.properties["draindown.format"] == "1"
     DeltaTable(layout.tables.ledger.path).alter.set_table_properties(
         {"draindown.format": "2"}, raise_if_not_exists=False
@@ -157,7 +160,7 @@ def test_a_table_of_ours_says_its_format_and_one_of_another_is_refused(layout: F
         lambda: layout.tables.ledger.version,
         lambda: layout.tables.ledger.query("select 1 from t"),
         lambda: layout.tables.ledger.damage,
-        lambda: delta.append(layout.tables.ledger.path, pa.table({"id": [2]})),
+        lambda: delta.append(layout.tables.ledger, pa.table({"id": [2]})),
     ):
         with pytest.raises(TerminalError) as caught:
             act()

@@ -33,8 +33,8 @@ def test_it_lies_with_the_reports_of_its_run_for_its_owner_alone(tmp_path: Path)
             log.write("one")
     finally:
         os.umask(before)
-    assert log.path == layout.log("r", "check")
-    assert Path(log.path).parent == Path(layout.report("r", "check").path).parent
+    assert log.path == layout.start("r", "check").log
+    assert Path(log.path).parent == Path(layout.start("r", "check").report.path).parent
     assert stat.S_IMODE(Path(log.path).stat().st_mode) == 0o600
     assert stat.S_IMODE(Path(layout.home).stat().st_mode) == 0o700
 

@@ -128,7 +128,7 @@ def test_old_runs_are_forgotten_beyond_the_newest(tmp_path: Path) -> None:
     layout = FlowHome(str(tmp_path), "p", "f", "t")
     for day in range(6):
         for file in (
-            Path(layout.report(f"r{day}", "plan").path),
+            Path(layout.start(f"r{day}", "plan").report.path),
             Path(layout.all_validations, f"r{day}", "index.html"),
         ):
             file.parent.mkdir(parents=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draindown.sources.kafka.losses import of_pinned
+from draindown.sources.kafka.losses import pinned_losses
 from draindown.sources.kafka.offsets import Available, Span, led_anew, unread
 
 ID = "a" * 32
@@ -109,7 +109,9 @@ def _live(steps: list[tuple[str, int]]) -> None:
                     position,
                 )
                 whole = Span("t", 0, ID, log.beginning, position)
-                assert [one.span for one in of_pinned([whole], {whole.place: held})] == [loss.span]
+                assert [one.span for one in pinned_losses([whole], {whole.place: held})] == [
+                    loss.span
+                ]
                 seen["grown past" if len(log.records) >= position else "shorter"] += 1
                 return
             assert not found.losses

@@ -19,7 +19,7 @@ from draindown.config.loader import find, load
 from draindown.config.project import rooted
 from draindown.doctor.examination import examine
 from draindown.drill import process
-from draindown.lake import identity
+from draindown.lake import identity, lake_records
 from draindown.lake.presence import PIN, Answer, Found, Lake, answer
 from draindown.pages import overview
 from draindown.planning.plan import planned
@@ -230,11 +230,11 @@ def test_a_lake_that_was_accepted_is_that_of_every_pipeline_of_its_path(
     """Records are kept in files whose names are hashes: which one is first must not matter."""
     place = _lake(project).path
     for pipeline in (other, f"{other}-old"):
-        identity.remember(project, identity.Record(place, _id(project), pipeline))
+        lake_records.remember(project, lake_records.Record(place, _id(project), pipeline))
     shutil.rmtree(project / "lake")
     accepted = _lake(project).accept("me")
     assert _lake(project).answer == "open"
-    assert {record.id for record in identity.records(project) if record.lake == place} == {
+    assert {record.id for record in lake_records.records(project) if record.lake == place} == {
         accepted.id
     }
 

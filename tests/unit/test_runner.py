@@ -77,7 +77,7 @@ def test_a_crash_is_told_in_a_few_words_and_its_trace_is_in_the_log(
 ) -> None:
     told, code = attempt(asked, fails(RuntimeError("boom\n" + JAVA * 200)))
     said = capfd.readouterr().err
-    log = asked.layout.log(asked.run_id, asked.step, asked.start)
+    log = asked.layout.start(asked.run_id, asked.step, asked.start).log
     assert (code, code_of(told)) == (Exit.CRASH, "crash")
     assert len(said.splitlines()) <= 6 and "\tat " not in said and "Traceback" not in said
     assert f"less {log}" in said and "next 1:  draindown run p --flow f" in said
@@ -89,7 +89,7 @@ def test_an_error_that_was_foreseen_leaves_no_log(asked: Request) -> None:
     _, code = attempt(asked, fails(TransientError("lease-held", tried="t", found="f")))
     assert (
         code == Exit.TRY_AGAIN
-        and not Path(asked.layout.log(asked.run_id, asked.step, asked.start)).exists()
+        and not Path(asked.layout.start(asked.run_id, asked.step, asked.start).log).exists()
     )
 
 
@@ -98,7 +98,10 @@ def test_a_lake_that_takes_nothing_is_named_and_a_retry_is_not_advised(asked: Re
         asked, fails(OSError(errno.EROFS, "Read-only file system", asked.layout.tables.target.path))
     )
     assert (code, code_of(told)) == (Exit.NEEDS_PERSON, "lake-not-writable")
-    assert "Traceback" in Path(asked.layout.log(asked.run_id, asked.step, asked.start)).read_text()
+    assert (
+        "Traceback"
+        in Path(asked.layout.start(asked.run_id, asked.step, asked.start).log).read_text()
+    )
 
 
 def test_a_torn_file_that_spark_stumbled_over_is_named_and_a_retry_is_not_advised(
@@ -275,7 +278,7 @@ def test_a_driver_that_nobody_listens_to_leaves_a_report(
 
 def test_the_next_start_tells_of_one_whose_driver_died(asked: Request) -> None:
     note = {"pid": 20434, "host": "vm", "at": AT.isoformat()}
-    Document(asked.layout.at_work(asked.run_id, asked.step)).write(note)
+    Document(asked.layout.start(asked.run_id, asked.step).at_work).write(note)
     done = report.of(asked, AT, "idle")
     told, code = attempt(asked, lambda _: done)
     assert code == Exit.DONE and [finding.kind for finding in told.findings] == ["died"]
@@ -321,7 +324,7 @@ def test_a_bug_of_ours_is_a_crash_and_no_jvm_that_is_gone(
     )
     assert (code_of(told), code) == ("crash", Exit.CRASH)
     assert store.read(asked.layout, asked.run_id, asked.step) == told
-    log = Path(asked.layout.log(asked.run_id, asked.step, asked.start)).read_text()
+    log = Path(asked.layout.start(asked.run_id, asked.step, asked.start).log).read_text()
     assert "has no attribute 'sc'" in log and "Connection refused" in log
 
 

@@ -29,7 +29,7 @@ from draindown.cli.output import Output, as_csv
 from draindown.cli.program import main
 from draindown.config.lease import LeaseSpec
 from draindown.config.loader import load
-from draindown.doctor.model import Health, Symptom
+from draindown.doctor.model import Examination, Symptom
 from draindown.gate import page as gate_page
 from draindown.gate import suite, waivers
 from draindown.lake.home import FlowHome, safe_name
@@ -217,7 +217,7 @@ def test_s10_a_card_and_a_page_of_doctor_are_lines_that_no_terminal_obeys() -> N
     harmless = "x" * len(printable(TERMINAL))
     assert len(shown.splitlines()) == len(card(reports(harmless, run_id=harmless)).splitlines())
     sick = Symptom("code", "wrong", "part", TERMINAL, TERMINAL)
-    health = str(Health("p/f", {"part": TERMINAL}, [sick], [TERMINAL]))
+    health = str(Examination("p/f", {"part": TERMINAL}, [sick], [TERMINAL]))
     for text in (shown, health):
         assert not [c for c in text if c != "\n" and not c.isprintable()]
     assert not any(line.startswith("OK") for line in shown.splitlines())
@@ -279,8 +279,8 @@ def test_a_command_that_an_error_prints_means_the_same_to_bash(word: str) -> Non
 )
 def test_s3_no_run_id_leads_out_of_its_directory(layout: FlowHome, run_id: str) -> None:
     for path, home in (
-        (layout.report(run_id, "drain").path, f"{layout.home}/reports"),
-        (layout.report("r", "drain", run_id).path, f"{layout.home}/reports"),
+        (layout.start(run_id, "drain").report.path, f"{layout.home}/reports"),
+        (layout.start("r", "drain", run_id).report.path, f"{layout.home}/reports"),
         (layout.validations(run_id, "s") + "/x", f"{layout.home}/validations/{safe_name(run_id)}"),
         (layout.validations("r", run_id) + "/x", f"{layout.home}/validations/r"),
     ):
@@ -294,7 +294,7 @@ def test_s3_a_report_outside_the_reports_is_not_shown(
     layout = FlowHome(str(project / "lake"), "p", "f", "f")
     store.write(layout, reports("planted")[1])
     outside = Path(layout.home, "drain.json")
-    outside.write_text(Path(layout.report("r", "drain").path).read_text())
+    outside.write_text(Path(layout.start("r", "drain").report.path).read_text())
     assert main(["--root", str(project), "report", "p", "--run", "r"]) == 0
     assert "planted" in capsys.readouterr().out
     for run_id in ("..", "r/../..", f"{project}/lake/_draindown/p/f"):

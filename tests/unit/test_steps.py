@@ -154,7 +154,9 @@ def test_a_compaction_that_can_not_be_weighed_is_left_to_its_task(
     monkeypatch.setattr(compaction, "joins", torn)
     asked = request(tmp_path, then=REST)
     assert run(asked) == Exit.DONE and [one.step for one in did] == ["drain", "check"]
-    assert "a torn log" in Path(asked.layout.log(asked.run_id, "drain", asked.start)).read_text()
+    assert (
+        "a torn log" in Path(asked.layout.start(asked.run_id, "drain", asked.start).log).read_text()
+    )
 
 
 @pytest.mark.parametrize("files", [0, 1, 10, 400])

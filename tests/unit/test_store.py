@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from draindown.lake.store import LocalStore, Store
-from tests.memory_store import MemoryStore
+from draindown.lake.local_store import LocalStore
+from draindown.lake.memory_store import MemoryStore
+from draindown.lake.store import Store
+from draindown.lake.stores import holds_any, names_under, store_of
 
 
 @pytest.fixture(params=[LocalStore, MemoryStore])
@@ -166,9 +171,9 @@ def test_files_are_for_their_owner_and_nothing_else_is_left(tmp_path: Path) -> N
 
 _DIES = """
 import os, signal, sys
-from draindown.lake import store
+from draindown.lake import local_store
 os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
-getattr(store.LocalStore(), sys.argv[1])(*[sys.argv[2], b"new"])
+getattr(local_store.LocalStore(), sys.argv[1])(*[sys.argv[2], b"new"])
 """
 
 
@@ -194,3 +199,56 @@ def test_a_name_as_long_as_the_file_system_takes_is_a_key(tmp_path: Path) -> Non
     assert keys(store, str(tmp_path)) == [key]
     store.delete(key)
     assert keys(store, str(tmp_path)) == []
+
+
+def test_the_scheme_of_a_place_chooses_its_store(home: str) -> None:
+    held = "memory://test_store/a/b.json"
+    tag = store_of(held).create(held, b"1")
+    assert tag is not None and store_of("memory://test_store").read(held) == (b"1", tag)
+    store_of(held).delete(held)
+    assert isinstance(store_of(home), LocalStore) and store_of(home).read(held) is None
+    with pytest.raises(ValueError, match="no store keeps abfss://a/b"):
+        store_of("abfss://a/b")
+
+
+SEGMENTS = st.text(alphabet="ab-.0~", min_size=1, max_size=3).filter(lambda one: one[0] != ".")
+KEYS = st.lists(st.lists(SEGMENTS, min_size=1, max_size=3).map("/".join), max_size=12)
+
+
+@given(names=KEYS, prefix=st.sampled_from(["", "a", "a/", "a-", "b/a"]), after=SEGMENTS | st.none())
+def test_a_listing_is_that_of_sorted_keys(names: list[str], prefix: str, after: str | None) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        keys = {f"{home}/{name}" for name in names}
+        # on a file system no key is the directory of another one
+        kept = {key for key in keys if not any(one.startswith(f"{key}/") for one in keys)}
+        local, memory = LocalStore(), MemoryStore()
+        for key in kept:
+            local.put(key, b"1")
+            memory.put(key, b"1")
+        begin = f"{home}/{prefix}"
+        last = None if after is None else f"{home}/{after}"
+        wanted = sorted(
+            key for key in kept if key.startswith(begin) and (last is None or key > last)
+        )
+        for store in (local, memory):
+            assert [entry.key for entry in store.list(begin, last)] == wanted
+        under = {key.removeprefix(f"{home}/") for key in kept}
+        segments = {name.partition("/")[0] + "/" * ("/" in name) for name in under}
+        assert list(names_under(f"{home}/")) == sorted(segments)
+        assert holds_any(f"{home}/") == bool(kept)
+
+
+def test_the_first_key_costs_no_more_where_there_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore()
+    for number in range(9):
+        store.put(str(tmp_path / f"{number}" / "a.json"), b"1")
+    opened: list[str] = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: opened.append(path) or scandir(path))
+    assert next(store.list(f"{tmp_path}/")).key == str(tmp_path / "0" / "a.json")
+    assert next(store.list(f"{tmp_path}/", f"{tmp_path}/7/~")).key == str(tmp_path / "8" / "a.json")
+    assert (
+        len(opened) == 5
+    )  # the directory and that of the first key; past the key the way down to it

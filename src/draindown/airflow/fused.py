@@ -54,7 +54,9 @@ def take(request: Request, drained: Mapping[str, Any] | None) -> StepReport | No
         return None
     # a lake that takes no note: a driver of its own says what is wrong with it
     with suppress(OSError):
-        if request.layout.taken(request.run_id, request.step, newest.start).create(_by(request)):
+        if request.layout.start(request.run_id, request.step, newest.start).taken.create(
+            _by(request)
+        ):
             return newest
     return None
 
@@ -72,7 +74,9 @@ def unannounced(layout: FlowHome) -> Published | None:
     if pointer is None or not pointer.start or store.read(layout, pointer.run_id, "plan") is None:
         return None
     return (
-        pointer if layout.announced(pointer.run_id, "check", pointer.start).read() is None else None
+        pointer
+        if layout.start(pointer.run_id, "check", pointer.start).announced.read() is None
+        else None
     )
 
 
@@ -83,7 +87,7 @@ def announce(request: Request, run_id: str, start: str) -> bool:
     Return whether the event is due: no task of another run noted it before. A task that finds its
     own note may have been killed before Airflow made the event.
     """
-    note = request.layout.announced(run_id, "check", start)
+    note = request.layout.start(run_id, "check", start).announced
     # the event comes all the same, and another one with the next run
     with suppress(OSError, ValueError):
         if not note.create(_by(request)):

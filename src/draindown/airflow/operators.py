@@ -107,7 +107,7 @@ class StepOperator(SparkSubmitOperator):
             ended = _Ended(
                 report.fused.exit,
                 report,
-                request.layout.log(request.run_id, self.step, report.start),
+                request.layout.start(request.run_id, self.step, report.start).log,
             )
             self.log.info(
                 "done by the driver of drain %s, after it; Spark talked to %s",
@@ -238,7 +238,7 @@ class StepOperator(SparkSubmitOperator):
                     self.log.info("%s", line.rstrip("\n"))
                     self._error = error_of(line, self.step) or self._error
                     if step := begun(line):
-                        log.turn_to(request.layout.log(request.run_id, *step))
+                        log.turn_to(request.layout.start(request.run_id, *step).log)
             except BaseException:
                 stop(self._driver)  # leaving the block waits for its end
                 raise

@@ -17,11 +17,12 @@ Origin = tuple[str | None, int | None]
 
 
 def foreign_commits(context: AuditContext) -> None:
-    """Add a residue for each foreign commit whose change the table has and that nobody accepted.
-    Keep the accepted.
+    """Add a residue for each foreign commit that the table has and nobody has decided about.
+
+    Put the accepted commits, with their rows, into `context.accepted`.
     """
-    has = foreign.in_table(context.layout)
-    context.accepted = foreign_rows.accepted(context.layout, has)
+    commits = foreign.in_table(context.layout)
+    context.accepted = foreign_rows.accepted(context.layout, commits)
     for commit in foreign.undecided(context.layout, context.flow):
         context.expect(
             "foreign-commit", commit.name, "a batch of this flow", commit.operation, str(commit)

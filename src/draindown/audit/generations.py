@@ -23,9 +23,7 @@ def generations_of(context: AuditContext) -> None:
     generation accepted.
     """
     live = generations.generation(context.layout)
-    context.inputs_since = integrity.put_aside_last(
-        context.layout, context.layout.tables.inputs.path
-    )
+    context.inputs_since = integrity.put_aside_last(context.layout, context.layout.tables.inputs)
     if context.inputs_since:
         context.unlooked.append(
             f"inputs before generation {context.inputs_since}: their table was damaged, and put aside"
@@ -44,7 +42,7 @@ def generations_of(context: AuditContext) -> None:
             f"{what} of older generations: the table lost their rows, generation {live} reads them again"
         )
     context.refused_since = integrity.put_aside_last(
-        context.layout, context.layout.tables.quarantine.path
+        context.layout, context.layout.tables.quarantine
     )
     older = sum(
         batch.generation < context.refused_since and batch.quarantined > 0
@@ -68,7 +66,7 @@ def _lost(context: AuditContext, live: int, commits: Mapping[int, Commit]) -> se
     known = _brought_before(context, live, oldest) | brought
     taken_back = {at for at in known if any(to < at < by for by, to in restored.items())}
     newest = max((number for at, number in known.items() if at not in taken_back), default=0)
-    newest = max(newest, integrity.replaced_last(context.layout, context.layout.tables.target.path))
+    newest = max(newest, integrity.replaced_last(context.layout, context.layout.tables.target))
     first = _first_after(context.batches)
     return {
         batch.place

@@ -129,14 +129,15 @@ def _counted(
 
 
 def _all_read(context: AuditContext, generation: int) -> None:
-    """Slices are read one after the other: before the newest that was read, none has no batch."""
-    slices = {
-        one.slice for one in [*of_source(context), *context.lost] if one.generation == generation
-    }
-    for number in sorted(set(range(1, max(slices, default=0) + 1)) - slices):
-        context.expect(
-            "ledger-gap", f"generation {generation}, slice {number}", "a batch that read it", "none"
-        )
+    """Add a residue for each slice without a batch before the newest slice that has one: slices are
+    read one after the other.
+    """
+    batches = [*of_source(context), *context.lost]
+    read = {batch.slice for batch in batches if batch.generation == generation}
+    for number in range(1, max(read, default=0)):
+        if number not in read:
+            where = f"generation {generation}, slice {number}"
+            context.expect("ledger-gap", where, "a batch that read it", "none")
 
 
 def _against_pinned(

@@ -43,19 +43,21 @@ def explain(
     Starts a JVM with --physical only.
     """
     here = setting(ctx)
-    spec, delays = here.spec(pipeline), _delays(watermark or ())
+    spec = here.spec(pipeline)
+    delays = _delays(watermark or ())
     names = derived_flows(spec, flow)
-    found: dict[str, Explanation | DraindownError] = {}
+    explanations: dict[str, Explanation | DraindownError] = {}
     plans: dict[str, Physical | None] = {}
     for name in names:
         try:
-            found[name] = _explained(spec, name, delays)
-            plans |= {name: physical(here, spec, name)} if plan else {}
+            explanations[name] = _explained(spec, name, delays)
+            if plan:
+                plans[name] = physical(here, spec, name)
         except DraindownError as error:  # the other flows can be explained
             if len(names) == 1:
                 raise
-            found[name] = error
-    _tell(Output(as_json), spec, found, plans)
+            explanations[name] = error
+    _tell(Output(as_json), spec, explanations, plans)
 
 
 def _explained(spec: PipelineSpec, flow: str, delays: Sequence[int]) -> Explanation:

@@ -149,7 +149,9 @@ def _part(one: Lag, part: Part) -> dict[str, Any]:
 
 
 def _seconds(one: Lag, part: Part) -> float | None:
-    return None if part.oldest is None else max(0.0, round(one.seen.timestamp() - part.oldest, 3))
+    from draindown.flow.health import seconds_since
+
+    return seconds_since(part.oldest, one.seen)
 
 
 def _asked(here: Setting, pipelines: Sequence[str]) -> Iterator[PipelineSpec | BrokenPipeline]:

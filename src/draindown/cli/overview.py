@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from draindown.audit.model import Audit
     from draindown.config.models import PipelineSpec
 
-_LOOKED = 20
-"""Runs that are looked at for the newest: a note of one that has ended meanwhile says nothing."""
 Audited = Callable[["PipelineSpec"], "dict[str, Audit | Unaudited | DraindownError]"]
 """Audits all flows of a pipeline."""
 
@@ -131,7 +129,7 @@ def report(here: Setting, out: Output) -> None:
         for flow in spec.graph.order:
             try:
                 with naming(f"draindown report {spec.pipeline} --flow {flow}"):
-                    _newest(spec, flow, screen)
+                    _newest(spec, flow, screen, as_json=out.as_json)
             except DraindownError as error:
                 screen.fail(f"{spec.pipeline}/{flow}", error)
     out.result(screen.data, "\n".join(screen.lines))
@@ -153,13 +151,16 @@ def audit(here: Setting, out: Output, audited: Audited) -> None:
     screen.end()
 
 
-def _newest(spec: PipelineSpec, flow: str, screen: _Screen) -> None:
-    """Add what the newest run of a flow came to."""
-    from draindown.flow import standing
+def _newest(spec: PipelineSpec, flow: str, screen: _Screen, *, as_json: bool) -> None:
+    """Add what the newest run of a flow came to; `as_json`: and all facts about the flow."""
+    from draindown.base.clock import now
+    from draindown.flow.health import Health
 
-    state = spec.layout(flow).view()
-    newest = next(standing.newest(state, spec.pipeline, _LOOKED), None)
+    health = Health(spec.layout(flow), now())
+    newest = health.newest_run
     about: dict[str, Any] = {"pipeline": spec.pipeline, "flow": flow}
+    if as_json:
+        about["health"] = health.as_dict()
     if newest is None:
         said = "no run left a report yet"
         screen.add(

@@ -26,7 +26,7 @@ from draindown.cli.context import (
     setting,
 )
 from draindown.cli.output import Output, as_csv, table
-from draindown.lake.documents import absolute
+from draindown.lake.directories import absolute
 
 if TYPE_CHECKING:
     from draindown.cli.context import Setting

@@ -22,7 +22,7 @@ from draindown.cli.context import (
     setting,
 )
 from draindown.cli.output import Output
-from draindown.lake.documents import absolute
+from draindown.lake.directories import absolute
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -78,7 +78,9 @@ def why(
 
 
 def _key(columns: Sequence[str], given: Sequence[str]) -> dict[str, str | None]:
-    """Return texts by key column. Raises a usage error."""
+    """Return the value of each key column as text, None for NULL; without keys that of the origin.
+    Raises a usage error.
+    """
     from draindown.provenance.foreign import ORIGIN
 
     if not columns:
@@ -88,17 +90,19 @@ def _key(columns: Sequence[str], given: Sequence[str]) -> dict[str, str | None]:
                 param_hint="--key",
             )
         return {ORIGIN: given[0].removeprefix(f"{ORIGIN}=")}
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for text in given:
-        name, is_pair, value = text.partition("=")
-        if text.endswith(_NULL) and text.removesuffix(_NULL) in columns:
-            found[text.removesuffix(_NULL)] = None
-        elif is_pair and name in columns:
-            found[name] = value
+        name, equals, value = text.partition("=")
+        null_name = text.removesuffix(_NULL)
+        if null_name != text and null_name in columns:
+            values[null_name] = None
+        elif equals and name in columns:
+            values[name] = value
         elif len(columns) == 1:
-            found[columns[0]] = text
-    if len(found) < len(given):
+            values[columns[0]] = text
+    # fewer if a text names no key column, or one that another text names
+    if len(values) < len(given):
         raise typer.BadParameter(
             f"say COLUMN=VALUE once each; columns are {', '.join(columns)}", param_hint="--key"
         )
-    return found
+    return values

@@ -214,25 +214,28 @@ def _check_text(token: re.Match[str], why: str) -> None:
         )
 
 
-def _check_word(tokens: list[re.Match[str]], at: int, token: re.Match[str], why: str) -> None:
-    """Refuse functions that the rows alone do not determine, and those that run code."""
+def _check_word(tokens: list[re.Match[str]], index: int, token: re.Match[str], why: str) -> None:
+    """Refuse functions that the rows alone do not determine, those that make several rows or
+    columns of one, and those that run code.
+    """
     if token.lastgroup not in ("word", "quoted"):
         return
     word = token[token.lastgroup].lower()
-    following = [other.group() for other in tokens[at + 1 : at + 3]] + ["", ""]
-    called = following[0] == "("
-    if (called and word in _CALLS) or (
-        token.lastgroup == "word" and not _is_field(tokens, at) and word in _BARE
-    ):
-        what = "the row" if why is _ROW_ALONE else "the rows"
-        raise ValueError(f"{word}() is not determined by {what}: {why}")
-    if called and word in _CLOCK_IF_EMPTY and following[1] == ")":
+    following = [other.group() for other in tokens[index + 1 : index + 3]]
+    is_called = following[:1] == ["("]
+    is_called_empty = following == ["(", ")"]
+    is_field = _is_field(tokens, index)
+    is_bare = token.lastgroup == "word" and not is_field
+    if (is_called and word in _CALLS) or (is_bare and word in _BARE):
+        rows = "the row" if why is _ROW_ALONE else "the rows"
+        raise ValueError(f"{word}() is not determined by {rows}: {why}")
+    if is_called_empty and word in _CLOCK_IF_EMPTY:
         raise ValueError(f"{word}() without arguments reads the clock: {why}")
-    if called and word in GENERATORS and not _is_field(tokens, at):
+    if is_called and word in GENERATORS and not is_field:
         raise ValueError(
             f"{word}() makes several rows or columns of one: {instead_of_generator(word)}"
         )
-    if called and word in _CODE:
+    if is_called and word in _CODE:
         raise ValueError(f"{word}() runs code or hides a name; expressions may not")
 
 

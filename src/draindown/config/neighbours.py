@@ -28,9 +28,11 @@ class Neighbours(BaseModel):
 
     Attributes:
         writers: the flow that writes each table of another pipeline that this one reads, by
-        `pipeline/table`. keys: the keys of these tables, by which no two rows are the same; empty
-        for one that is appended to. readers: the flows of other pipelines that read tables of this
-        one. unreadable: pipelines whose files can't be loaded. Nobody knows what they read.
+            `pipeline/table`.
+        keys: the keys of these tables, by which no two rows are the same; empty for one that is
+            appended to.
+        readers: the flows of other pipelines that read tables of this one.
+        unreadable: pipelines whose files can't be loaded. Nobody knows what they read.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

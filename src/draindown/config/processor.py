@@ -179,28 +179,25 @@ class Processor(Part):
         return self
 
     def _name_problems(self) -> Iterator[Problem]:
-        made, keys = {caseless(name) for name in self.made}, {caseless(name) for name in self.by}
+        made = {caseless(name) for name in self.made}
+        keys = {caseless(name) for name in self.by}
+        taken = made | keys
         for part, names in (
             ("by", self.by),
             ("order_by", self.order_by),
             ("columns", list(self.columns)),
+            ("snapshot", list(self.snapshot)),
         ):
-            yield from (((part,), f"names {twice!r} twice") for twice in repeated(names))
-        yield from (
-            (("snapshot",), f"names {twice!r} twice") for twice in repeated(list(self.snapshot))
-        )
-        yield from (
-            (("by",), f"{name!r} is a column of the result")
-            for name in self.by
-            if caseless(name) in made
-        )
-        yield from (
-            (("order_by",), f"{name!r} is in `by`")
-            for name in self.order_by
-            if caseless(name) in keys
-        )
+            for name in repeated(names):
+                yield (part,), f"names {name!r} twice"
+        for name in self.by:
+            if caseless(name) in made:
+                yield ("by",), f"{name!r} is a column of the result"
+        for name in self.order_by:
+            if caseless(name) in keys:
+                yield ("order_by",), f"{name!r} is in `by`"
         for name in self.columns:
-            if caseless(name) in made | keys:
+            if caseless(name) in taken:
                 yield ("columns", name), "is the name of another column of the result"
 
     def _type_problems(self) -> Iterator[Problem]:

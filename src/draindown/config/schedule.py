@@ -39,18 +39,19 @@ def check_schedule(text: str) -> str:
         if schedule not in PRESETS:
             raise ValueError(f"unknown preset {schedule!r}; allowed: {', '.join(PRESETS)}")
         return schedule
-    parts = schedule.split()
-    if len(parts) != len(_FIELDS):
+    fields = schedule.split()
+    if len(fields) != len(_FIELDS):
         raise ValueError(
-            f"a cron line has 5 fields ({', '.join(_FIELDS)}), {schedule!r} has {len(parts)}"
+            f"a cron line has 5 fields ({', '.join(_FIELDS)}), {schedule!r} has {len(fields)}"
         )
-    for at, name in enumerate(_FIELDS):
-        _check_field(parts[at], at, name)
+    for index, name in enumerate(_FIELDS):
+        _check_field(fields[index], index, name)
     try:
         croniter(schedule, 0.0).get_next(float)
     except CroniterBadDateError:
+        day = fields[2]
         raise ValueError(
-            f"{schedule!r} never comes: no month that it names has day {parts[2]}"
+            f"{schedule!r} never comes: no month that it names has day {day}"
         ) from None
     return schedule
 

@@ -27,8 +27,9 @@ from draindown.doctor.flow import (
     look_at_presence,
     look_at_rebuild,
     look_at_replays,
+    look_at_runs,
 )
-from draindown.doctor.model import Desk, Health
+from draindown.doctor.model import Desk, Examination
 from draindown.doctor.setup import look_at_class_archive, look_at_jars, look_at_master
 from draindown.doctor.sinks import look_at_sinks
 from draindown.doctor.source import look_at_files, look_at_input, look_at_place, look_at_raw
@@ -50,7 +51,7 @@ from draindown.runs.request import Request
 from draindown.sources.registry import source_of
 
 
-def examine(request: Request) -> Health:
+def examine(request: Request) -> Examination:
     """Examine everything that a request's flow stores. An error in one part does not keep the
     others from it.
     """
@@ -61,7 +62,9 @@ def examine(request: Request) -> Health:
     desk = Desk(layout, source_of(request), kind.memory, recount)
     _look(desk, "state", _remember)
     if desk.unlooked or desk.symptoms:
-        return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
+        return Examination(
+            f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked
+        )
     _look(desk, "lake", look_at_lake)
     if not _says(desk, "not-a-directory"):
         _look(desk, "lake", partial(look_at_presence, root=Path(request.root)))
@@ -83,7 +86,9 @@ def examine(request: Request) -> Health:
         _look(desk, "readers", lambda desk: look_at_readers(desk, request))
         if request.declared.also_to:
             _look(desk, "sinks", lambda desk: look_at_sinks(desk, request))
-    return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
+    return Examination(
+        f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked
+    )
 
 
 _NO_LAKE = ("not-a-directory", "lake-missing")
@@ -105,7 +110,7 @@ _BEGINNING = 200
 """Characters by which errors are compared: what follows may be cut."""
 
 
-def examine_setup() -> Health:
+def examine_setup() -> Examination:
     """Examine what jobs need of this machine: Delta's jars, the JVM's class archive, the Spark
     master.
     """
@@ -113,7 +118,7 @@ def examine_setup() -> Health:
     _look(desk, "jars", look_at_jars)
     _look(desk, "class archive", look_at_class_archive)
     _look(desk, "master", look_at_master)
-    return Health("set-up", desk.looked, desk.symptoms, desk.unlooked)
+    return Examination("set-up", desk.looked, desk.symptoms, desk.unlooked)
 
 
 def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
@@ -192,4 +197,5 @@ _LOOKS: dict[str, Callable[[Desk], None]] = {
     "quarantine": look_at_quarantine,
     "replays": look_at_replays,
     "rebuild": look_at_rebuild,
+    "waiting": look_at_runs,
 }

@@ -10,7 +10,8 @@ from pathlib import Path
 from draindown.base.formatting import count, shortened
 from draindown.doctor.model import Desk
 from draindown.flow import generations, owner, release_intent, resume
-from draindown.lake import identity, storage
+from draindown.flow.health import in_words
+from draindown.lake import lake_records, storage
 from draindown.lake.home import FlowHome
 from draindown.lake.presence import PIN, Lake
 from draindown.lease import holder as lease_holder
@@ -40,7 +41,7 @@ def look_at_presence(desk: Desk, root: Path) -> None:
     if lake.own is None:
         return
     desk.say("lake", f"{desk.looked['lake']}, lake {lake.own.id}")
-    if not (lake.known or lake.pins or identity.keeps_records(root)):
+    if not (lake.known or lake.pins or lake_records.keeps_records(root)):
         found = f"{root} keeps no record of its lakes: with the disk of this one not mounted, a run would begin another"
         desk.note(
             "lake-not-on-record",
@@ -174,6 +175,20 @@ def look_at_intake(desk: Desk) -> None:
     desk.say("intake", ", ".join(said))
     if not desk.at_work:
         resume.refuse_other_intake(desk.layout, desk.checkpoint, desk.generation)
+
+
+def look_at_runs(desk: Desk) -> None:
+    """Say what waits as the newest step that looked saw it, and how the newest runs ended."""
+    waiting, newest, success = desk.health.waiting, desk.health.newest_run, desk.health.last_success
+    desk.say("waiting", "; before that ".join(filter(None, (waiting.unlooked, str(waiting)))))
+    if newest is None:
+        return
+    last = f"{newest.mark}, {in_words(newest.at)}"
+    if success is not None and success != newest.at:
+        last += f"; the last success was at {in_words(success)}"
+    elif success is None:
+        last += "; none of the newest was a success"
+    desk.say("last run", last)
 
 
 def look_at_replays(desk: Desk) -> None:

@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from draindown.base.clock import now
 from draindown.base.exits import Exit
 from draindown.base.formatting import columns, count, printable
 from draindown.flow import integrity
 from draindown.flow.checkpoint import Checkpoint
+from draindown.flow.health import Health
 from draindown.flow.state import FlowState
 from draindown.lake.home import FlowHome
 from draindown.ledger import table as ledger_table
@@ -33,7 +35,7 @@ class Symptom:
 
 
 @dataclass(frozen=True)
-class Health:
+class Examination:
     """Result of an examination: a description of each part, the symptoms, and the parts that could
     not be examined.
     """
@@ -119,6 +121,11 @@ class Desk:
     def recorded(self) -> Sums:
         """Sums of the ledger over all generations."""
         return ledger_table.sums(self.layout)
+
+    @cached_property
+    def health(self) -> Health:
+        """The flow's facts, which the parts examine."""
+        return Health(self.layout, now())
 
     @property
     def checkpoint(self) -> Checkpoint:

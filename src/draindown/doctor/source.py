@@ -15,6 +15,7 @@ from draindown.config.project import relative
 from draindown.config.schedule import next_time
 from draindown.doctor.model import Desk
 from draindown.flow import generations
+from draindown.flow.health import seconds_since
 from draindown.lake.lost_files import lost_files
 from draindown.lake.table import moment
 from draindown.ledger import table as ledger_table
@@ -65,9 +66,8 @@ def look_at_input(desk: Desk, request: Request) -> None:
     first, at = desk.checkpoint.first_unread, now()
     found = desk.source.look(desk.layout, desk.generation, first, at)
     waits = f"{count(found.units, found.unit)} in {count(len(found.parts), 'partition')} wait"
-    oldest = (
-        f", the oldest for {age(at.timestamp() - found.oldest)}" if found.oldest is not None else ""
-    )
+    seconds = seconds_since(found.oldest, at)
+    oldest = "" if seconds is None else f", the oldest for {age(seconds)}"
     kept = f"; kept for {age(found.keeps)}" if found.keeps is not None else ""
     desk.say("source", waits + oldest + kept)
     for finding in found.findings:

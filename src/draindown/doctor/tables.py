@@ -12,15 +12,14 @@ from draindown.flow import (
     generations,
     integrity,
     proven,
-    quarantine,
     refused_share,
     resume,
     table_features,
     withdrawals,
 )
-from draindown.gate import published as gate_published
+from draindown.flow.health import in_words
 from draindown.gate import waivers
-from draindown.gate.published import Unpublished
+from draindown.gate.published import REFUSED_SHARE, Unpublished
 from draindown.lake.lost_files import lost_files, vacuumed
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
@@ -40,8 +39,8 @@ def look_at_logs(desk: Desk) -> None:
         desk.wrong("reset-unfinished", "logs", text, desk.command("reset"))
     unfit = {
         one.path: one
-        for path in integrity.tables(desk.layout)
-        if (one := table_features.unfit(desk.layout, path))
+        for table in integrity.tables(desk.layout)
+        if (one := table_features.unfit(desk.layout, table))
     }
     for one in unfit.values():
         desk.wrong("table-feature", "logs", one.found, one.next[0])
@@ -180,7 +179,7 @@ def look_at_memory(desk: Desk) -> None:
 def _look_at_hidden(desk: Desk) -> None:
     hidden, aside = (
         desk.layout.tables.hidden,
-        integrity.put_aside_last(desk.layout, desk.layout.tables.hidden.path),
+        integrity.put_aside_last(desk.layout, desk.layout.tables.hidden),
     )
     number = (ledger_table.sums(desk.layout, desk.generation) if aside else desk.recorded).hidden
     desk.say("hidden", f"version {hidden.version}" if hidden.exists else "none")
@@ -191,7 +190,7 @@ def _look_at_hidden(desk: Desk) -> None:
 
 def look_at_quarantine(desk: Desk) -> None:
     """Compare the quarantine with the refused rows that the ledger counts."""
-    sums = quarantine.counts(desk.layout)
+    sums = desk.health.quarantine
     desk.say("quarantine", f"{count(sums.open)} open of {count(sums.refused)} refused")
     refused = desk.recorded.refused
     if refused and not desk.layout.tables.quarantine.exists:
@@ -218,9 +217,11 @@ def look_at_published(desk: Desk, request: Request) -> None:
     has.
     """
     _look_at_foreign(desk, request)
-    pointer, state = gate_published.published(desk.layout), gate_published.unpublished(desk.layout)
+    pointer, state = desk.health.published, desk.health.unpublished
     run = f"draindown run {desk.layout.pipeline}"
-    desk.say("published", f"version {pointer.version}" if pointer else "nothing yet")
+    waits = desk.health.unpublished_since
+    since = f", what came after it waits since {in_words(waits)}" if pointer and waits else ""
+    desk.say("published", f"version {pointer.version}{since}" if pointer else "nothing yet")
     if desk.at_work:
         return
     if pointer is None:
@@ -312,7 +313,7 @@ def _is_decided(request: Request, state: Unpublished, check: report.CheckPart) -
     judged = waivers.apply_waivers(request.layout, failed, state.table_id, state.version)
     left = [one for one in judged if not one.waived]
     held = all(verdict.success for verdict in refused_share.judged(request, state))
-    return all(one.name == gate_published.REFUSED_SHARE for one in left) and (held or not left)
+    return all(one.name == REFUSED_SHARE for one in left) and (held or not left)
 
 
 def _refused(step: report.StepReport, check: report.CheckPart) -> str:

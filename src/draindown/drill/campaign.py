@@ -125,7 +125,7 @@ def _flow(
 def _each(this: Baseline, wanted: Sequence[Fault]) -> Iterator[Result]:
     for number, fault in enumerate(wanted, 1):
         this.tell(f"{number}/{len(wanted)} {fault.name}: {fault.does}")
-        result = _one(this, fault)
+        result = _inject(this, fault)
         this.tell(
             f"{number}/{len(wanted)} {fault.name}: {result.fired or 'NOT FIRED'}; {_short(result)}"
         )
@@ -140,10 +140,10 @@ def _short(result: Result) -> str:
     )
 
 
-def _one(this: Baseline, fault: Fault) -> Result:
+def _inject(this: Baseline, fault: Fault) -> Result:
     """Inject one fault, run the documented recovery, compare with the baseline."""
     injection = injections.inject(this, fault)
-    seconds = sum(_recover(this, injection))
+    seconds = list(_recover(this, injection))  # runs the commands
     unlooked = _compare(this, injection)
     return Result(
         flow=this.scratch.flow,
@@ -153,7 +153,7 @@ def _one(this: Baseline, fault: Fault) -> Result:
         wrong=tuple(injection.wrong),
         unlooked=unlooked,
         commands=baseline.words_of(injection.recovery),
-        recovery=round(seconds, 3),
+        recovery=round(sum(seconds), 3),
         project=str(injection.project.root),
     )
 

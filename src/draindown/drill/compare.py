@@ -6,11 +6,9 @@ files of the Delta log. No code of the drain is used.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -134,9 +132,9 @@ class Control:
 def commits(table: Table) -> Counter[Commit]:
     """Return how many commits of each batch the log of a table contains."""
     found: Counter[Commit] = Counter()
-    for file in Path(table.path, "_delta_log").glob("*.json"):
-        for line in file.read_text().splitlines():
-            done = json.loads(line).get("txn")
+    for number in table.log.commits():
+        for action in table.log.actions(number):
+            done = action.get("txn")
             if done and str(done["appId"]).endswith(_ROWS):
                 found[done["appId"], int(done["version"])] += 1
     return found

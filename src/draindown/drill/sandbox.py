@@ -23,7 +23,7 @@ from draindown.config.project import rooted
 from draindown.config.sources import FilesSource
 from draindown.drill import copied_files, topic_ends
 from draindown.drill.material import Material, Wanted
-from draindown.lake import identity
+from draindown.lake import lake_records
 from draindown.lake.home import FlowHome
 from draindown.runs.request import Request, Step
 from draindown.sources.files.listing import directory_of
@@ -84,7 +84,7 @@ class Scratch:
     def empty(self, of: Project) -> None:
         """Make the lake of a copy as empty as it was, with what confines it to its input."""
         shutil.rmtree(of.spec.lake)
-        identity.forget(of.root)
+        lake_records.forget(of.root)
         self.material.plant(of.layout)
 
     def copy(self, of: Project, name: str) -> Project:

@@ -152,14 +152,11 @@ def _weighed(one: Alteration, flow: FlowSpec | DerivedFlow) -> Alteration:
 
 def of_others(layout: FlowHome) -> Iterator[Altered]:
     """Yield what another engine altered in the tables beside the target."""
-    for path in integrity.tables(layout):
-        log = layout.tables.at(path)
-        if (
-            path != layout.tables.target.path
-            and log.is_whole
-            and (found := metadata.beside(Shape.of(log)))
-        ):
-            yield Altered(path, tuple(found))
+    for table in integrity.tables(layout):
+        if table.path == layout.tables.target.path or not table.is_whole:
+            continue
+        if found := metadata.beside(Shape.of(table)):
+            yield Altered(table.path, tuple(found))
 
 
 def refuse(layout: FlowHome, flow: FlowSpec | DerivedFlow) -> None:

@@ -43,7 +43,7 @@ def at_work(request: Request) -> Iterator[Callable[[], None]]:
     disk. Write no note if the lake is not writable. The step itself reports that error. At the end,
     also remove the notes of starts of the step that died: this start has reported them.
     """
-    path = Path(request.layout.at_work(request.run_id, request.step, request.start))
+    path = Path(request.layout.start(request.run_id, request.step, request.start).at_work)
     note: dict[str, Any] = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
@@ -149,7 +149,9 @@ def look(layout: FlowHome, pipeline: str, run_id: str, step: Step) -> Unfinished
     takes neither.
     """
     notes, logs = (_of_step(layout, run_id, step, ending) for ending in (".at-work", ".log"))
-    path = next(filter(_is_held, notes), notes[0] if notes else Path(layout.at_work(run_id, step)))
+    path = next(
+        filter(_is_held, notes), notes[0] if notes else Path(layout.start(run_id, step).at_work)
+    )
     log = str(next((one for one in logs if not notes or one.stem == path.stem), ""))
     facts: dict[str, Any] = {
         "pipeline": pipeline,

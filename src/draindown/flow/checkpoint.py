@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import json
 import zlib
-from pathlib import Path
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from draindown.base.errors import TerminalError
+from draindown.lake.directories import names as directory_names
 from draindown.lake.home import FlowHome
-from draindown.lake.store import store_of
+from draindown.lake.stores import holds_any, store_of
 from draindown.sources.slices import FIRST
 
 _RECENT = 50  # batches; Spark removes the logs of older batches in no guaranteed order, so gaps there are no damage
@@ -46,6 +47,11 @@ class Checkpoint:
         """List the batches now. Without this call, they are listed on first use."""
         for kind in ("offsets", "commits"):
             self._batches(kind)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is any file of it."""
+        return holds_any(f"{self.path}/")
 
     @property
     def started(self) -> bool:
@@ -82,6 +88,11 @@ class Checkpoint:
         """
         offsets = self._batches("offsets")
         return offsets[-1] if offsets and offsets[-1] != self.last_commit else None
+
+    def planned_at(self, batch: int) -> datetime | None:
+        """Return when a batch was planned, by the store's clock; None if its plan is gone."""
+        key = f"{self.path}/offsets/{batch}"
+        return next((entry.modified for entry in self._store.list(key) if entry.key == key), None)
 
     @property
     def first_unread(self) -> int:
@@ -221,7 +232,7 @@ def _matches(content: bytes, found: bytes) -> bool:
 
 
 def _restore(path: str) -> list[str]:
-    pipeline, flow = ("PIPELINE", "FLOW", *Path(path).parts[:-3])[-2:]
+    pipeline, flow = ("PIPELINE", "FLOW", *path.split("/")[:-3])[-2:]
     return [
         f"draindown reset {pipeline} --flow {flow}",
         f"restore {path} from a copy, as a whole; an older copy will do: what it replays changes nothing",
@@ -235,6 +246,5 @@ def newest_directory(layout: FlowHome) -> int:
 
 def directories(layout: FlowHome) -> list[int]:
     """Return every generation that has a directory, greatest first."""
-    home = Path(layout.checkpoint(1)).parent.parent
-    names = [path.name for path in home.iterdir()] if home.is_dir() else []
+    names = directory_names(layout.generations)
     return sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True)

@@ -105,24 +105,21 @@ def forget_unfinished(layout: FlowHome, generation: int) -> None:
         kind = row["kind"]
         if reads_input(kind):
             done = last_batch(layout, generation, kind, row["runs"])
-            if (
-                done is None
-                and integrity.put_aside_last(layout, layout.tables.ledger.path) > generation
-            ):
+            if done is None and integrity.put_aside_last(layout, layout.tables.ledger) > generation:
                 continue  # neither table nor ledger can tell which batches finished
             cut_short = (
                 f"{mine} and kind = {literal(kind)} and batch > {-1 if done is None else done}"
             )
-            delta.delete_any(layout.tables.quarantine.path, cut_short)
+            delta.delete_any(layout.tables.quarantine, cut_short)
 
 
 def forget_generation(layout: FlowHome, generation: int) -> None:
     """Delete the refused rows, tombstones and hidden events of an ending generation that committed
     no batch.
     """
-    delta.delete(layout.tables.quarantine.path, f"generation = {int(generation)}")
-    for path in (layout.tables.tombstones.path, layout.tables.hidden.path):
-        delta.delete(path, f"_generation = {int(generation)}")
+    delta.delete(layout.tables.quarantine, f"generation = {int(generation)}")
+    for table in (layout.tables.tombstones, layout.tables.hidden):
+        delta.delete(table, f"_generation = {int(generation)}")
 
 
 def reads_input(kind: str) -> bool:

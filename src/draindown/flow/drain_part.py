@@ -18,27 +18,27 @@ from draindown.sources.registry import source_of
 
 
 def part(
-    request: Request, generation: int, rows: Iterable[BatchRow], **more: Any
+    request: Request, generation: int, rows: Iterable[BatchRow], **others: Any
 ) -> tuple[DrainPart, list[Finding]]:
-    """Return the report part about batches that this start committed or found committed, and
-    refused-row findings.
+    """Return the drain's part of the report, and findings about refused rows.
 
-    `rows`: ledger rows of these batches. Batches that an earlier start committed before it died are
-    `settled`. `more`: the other fields of the part.
+    `rows`: ledger rows of the batches that this start committed, and of those that an earlier start
+    committed before it died, which are `settled`. `others`: the other fields of the part.
     """
     rows = list(rows)
     own = [row for row in rows if row.start == request.start]
+    settled = [row for row in rows if row.start != request.start]
     of_run = ledger_table.of_run(request.layout, request.run_id)
-    state, findings = refused_share.told(request.declared, request.layout, of_run)
-    found = DrainPart(
+    verdict, findings = refused_share.told(request.declared, request.layout, of_run)
+    drain = DrainPart(
         generation=generation,
         unit=source_of(request).unit,
         batches=[row.as_dict() for row in own],
-        settled=[row.as_dict() for row in rows if row.start != request.start],
+        settled=[row.as_dict() for row in settled],
         totals=ledger_rows.total(own),
         refused_share=ledger_rows.refused_share(own),
-        refused=state,
+        refused=verdict,
         sinks=ledger_rows.sink_totals(own),
-        **more,
+        **others,
     )
-    return found, findings
+    return drain, findings

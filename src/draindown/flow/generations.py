@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from draindown.base.clock import now
@@ -72,7 +71,7 @@ def refuse_lost(layout: FlowHome, generation: int, app_known: int | None) -> Non
     raise TerminalError(
         "checkpoint-missing",
         tried=f"resume generation {generation} of flow {layout.flow} of pipeline {layout.pipeline}",
-        found=f"{checkpoint.path} is {'empty' if Path(checkpoint.path).exists() else 'gone'}, "
+        found=f"{checkpoint.path} is {'empty' if checkpoint.exists else 'gone'}, "
         f"yet batches up to {app_known} are in the table",
         next=_restore(checkpoint.path),
     )

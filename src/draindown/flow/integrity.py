@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Literal
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import generations, owner, table_features
+from draindown.lake import directories
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.home import FlowHome
 from draindown.lake.lost_files import absent_files
@@ -33,7 +33,7 @@ def damaged(layout: FlowHome, *, files: bool = False) -> dict[str, str]:
     `files`: look into data files too, as `torn.torn_file` does. Without it that is done only if the
     ledger can't be read.
     """
-    found = {path: words for path in tables(layout) if (words := _damage(layout, path, files))}
+    found = {table.path: words for table in tables(layout) if (words := _damage(table, files))}
     generation = generations.generation_if_told(layout)
     if (
         generation is not None
@@ -47,9 +47,8 @@ def damaged(layout: FlowHome, *, files: bool = False) -> dict[str, str]:
     return found
 
 
-def _damage(layout: FlowHome, path: str, files: bool) -> str | None:
-    log = layout.tables.at(path)
-    return log.damage or (torn_file(path) if files and log.exists else None)
+def _damage(table: Table, files: bool) -> str | None:
+    return table.damage or (torn_file(table.path) if files and table.exists else None)
 
 
 def examined(layout: FlowHome) -> FlowHome:
@@ -68,30 +67,29 @@ def examined(layout: FlowHome) -> FlowHome:
 def _all_behind(layout: FlowHome, generation: int, torn: Collection[str]) -> dict[str, str]:
     """Return the side tables that lack a batch, except those that are torn."""
     sides = [
-        (path, purpose) for path, purpose in _side_tables(layout, generation) if path not in torn
+        (table, of) for table, of in _side_tables(layout, generation) if table.path not in torn
     ]
-    lacking = {path: _behind(layout, path, generation, purpose) for path, purpose in sides}
+    lacking = {table.path: _behind(layout, table, generation, of) for table, of in sides}
     return {path: f"{words} of generation {generation}" for path, words in lacking.items() if words}
 
 
-def _side_tables(layout: FlowHome, generation: int) -> list[tuple[str, SideTable]]:
-    """Return the side tables to compare with the ledger, with their paths.
+def _side_tables(layout: FlowHome, generation: int) -> list[tuple[Table, SideTable]]:
+    """Return the side tables to compare with the ledger, each with the purpose of its writes.
 
     The quarantine is compared only in the first generation. A later one refuses most rows again
     without adding them.
     """
-    memory: list[tuple[str, SideTable]] = [
-        (layout.tables.tombstones.path, "tombstones"),
-        (layout.tables.hidden.path, "hidden"),
+    memory: list[tuple[Table, SideTable]] = [
+        (layout.tables.tombstones, "tombstones"),
+        (layout.tables.hidden, "hidden"),
     ]
-    return memory if generation > 1 else [*memory, (layout.tables.quarantine.path, "quarantine")]
+    return memory if generation > 1 else [*memory, (layout.tables.quarantine, "quarantine")]
 
 
-def _behind(layout: FlowHome, path: str, generation: int, purpose: SideTable) -> str | None:
+def _behind(layout: FlowHome, table: Table, generation: int, purpose: SideTable) -> str | None:
     """Describe how a side table lacks the newest batch that the ledger counts; None if complete or
     missing.
     """
-    table = layout.tables.at(path)
     if not table.exists:
         return None
     last = ledger_table.last_with(layout, generation, purpose)
@@ -123,7 +121,7 @@ def refuse_lost_files(layout: FlowHome) -> None:
     Lists the tables' directories. What a torn log or a lost deletion vector lacks is found by
     others.
     """
-    found = {path: words for path in tables(layout) if (words := _lost(layout.tables.at(path)))}
+    found = {table.path: words for table in tables(layout) if (words := _lost(table))}
     if found:
         raise _error(layout, found)
 
@@ -147,13 +145,9 @@ def refuse_torn(layout: FlowHome) -> None:
     lacks a batch is not checked: an audit finds that by its own count.
     """
     owner.refuse_other(layout)
-    table_features.refuse(
-        layout,
-        (path for path in tables(layout) if table_features.unsupported(layout.tables.at(path))),
-    )
-    if found := {
-        path: words for path in tables(layout) if (words := layout.tables.at(path).damage)
-    }:
+    every = tables(layout)
+    table_features.refuse(layout, filter(table_features.unsupported, every))
+    if found := {table.path: words for table in every if (words := table.damage)}:
         raise _error(layout, found)
 
 
@@ -204,23 +198,22 @@ def missed(layout: FlowHome, generation: int) -> list[str]:
     """Return the tables of a generation that a reset put aside for a later one and that nobody
     restored.
     """
-    aside = {path: put_aside_last(layout, path) for path in tables(layout)}
+    aside = ((table, put_aside_last(layout, table)) for table in tables(layout))
     return [
-        path
-        for path, began in aside.items()
-        if began > generation and not _is_back(layout, began, path)
+        table.path
+        for table, began in aside
+        if began > generation and not _is_back(layout, began, table)
     ]
 
 
-def _is_back(layout: FlowHome, generation: int, path: str) -> bool:
+def _is_back(layout: FlowHome, generation: int, table: Table) -> bool:
     """Return whether a copy of the table that was put aside is in place again: the table ids are
     equal.
     """
-    table = layout.tables.at(path)
     if not table.is_whole:
         return False
     with suppress(*UNREADABLE):  # its newest versions may be torn, and the oldest still be readable
-        return table.id == Table(str(_aside(layout, generation, path)), version=0).id
+        return table.id == Table(_aside(layout, generation, table), version=0).id
     return False
 
 
@@ -228,7 +221,8 @@ def put_aside(layout: FlowHome, generation: int) -> list[str]:
     """Move each damaged table, as a whole, out of the way of a new generation. Return the new
     paths.
     """
-    return _move(layout, generation, damaged(layout, files=True))
+    broken = damaged(layout, files=True)
+    return _move(layout, generation, [one for one in tables(layout) if one.path in broken])
 
 
 def put_target_aside(layout: FlowHome, generation: int) -> list[str]:
@@ -240,54 +234,48 @@ def put_target_aside(layout: FlowHome, generation: int) -> list[str]:
     return _move(
         layout,
         generation,
-        [
-            path
-            for path in (layout.tables.target.path, layout.tables.hidden.path)
-            if layout.tables.at(path).exists
-        ],
+        [table for table in (layout.tables.target, layout.tables.hidden) if table.exists],
     )
 
 
-def _move(layout: FlowHome, generation: int, paths: Iterable[str]) -> list[str]:
+def _move(layout: FlowHome, generation: int, damaged: Iterable[Table]) -> list[str]:
     moved = []
-    for path in paths:
-        aside = _aside(layout, generation, path)
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        Path(path).rename(aside)
-        moved.append(str(aside))
+    for table in damaged:
+        aside = _aside(layout, generation, table)
+        directories.move(table.path, aside)
+        moved.append(aside)
     return moved
 
 
-def put_aside_last(layout: FlowHome, path: str) -> int:
+def put_aside_last(layout: FlowHome, table: Table) -> int:
     """Return the newest generation that began without this table because its reset put it aside; 0
     if there is none.
     """
-    known = Path(layout.aside(0)).parent.glob("[0-9]*")
-    return max(
-        (int(one.name) for one in known if _aside(layout, int(one.name), path).exists()), default=0
-    )
+    known = map(int, directories.names(layout.all_aside))
+    return max((one for one in known if directories.exists(_aside(layout, one, table))), default=0)
 
 
-def replaced_last(layout: FlowHome, path: str) -> int:
+def replaced_last(layout: FlowHome, table: Table) -> int:
     """Return the newest generation that began with another table in the place of this one; 0 if
     there is none.
 
     A table that was put back since is in its place again.
     """
-    began = put_aside_last(layout, path)
-    return began if began and not _is_back(layout, began, path) else 0
+    began = put_aside_last(layout, table)
+    return began if began and not _is_back(layout, began, table) else 0
 
 
-def _aside(layout: FlowHome, generation: int, path: str) -> Path:
-    return Path(layout.aside(generation)) / Path(path).parent.name / Path(path).name
+def _aside(layout: FlowHome, generation: int, table: Table) -> str:
+    kind, name = table.path.split("/")[-2:]
+    return f"{layout.aside(generation)}/{kind}/{name}"
 
 
-def tables(layout: FlowHome) -> tuple[str, ...]:
-    """Return the paths of the flow's tables in the reverse of the order in which a batch writes
+def tables(layout: FlowHome) -> tuple[Table, ...]:
+    """Return the flow's tables in the reverse of the order in which a batch writes
     them.
 
     A reader that follows this order sees no table behind one it has read before, even while a drain
     is running.
     """
     generation = generations.generation_if_told(layout) or 1
-    return tuple(table.path for table in reversed(flow_tables(layout, generation)))
+    return tuple(one.table for one in reversed(flow_tables(layout, generation)))

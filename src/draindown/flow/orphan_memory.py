@@ -44,7 +44,7 @@ def _forget(layout: FlowHome, memory: str, replays: Sequence[str]) -> int:
         return 0
     for generation, kind, batch in found:
         mine = f"_generation = {generation} and _kind = {literal(kind)} and _batch = {batch}"
-        delta.delete_any(layout.tables.memory(memory).path, mine)
+        delta.delete_any(layout.tables.memory(memory), mine)
     return len(found)
 
 

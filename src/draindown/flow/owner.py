@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from draindown.base.errors import TerminalError
 from draindown.flow import generations
 from draindown.flow.checkpoint import Checkpoint
+from draindown.lake import directories
 from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
 from draindown.lake.table import literal
@@ -49,7 +49,7 @@ def claim(layout: FlowHome) -> None:
     flows that open at once one goes on, and a flow that ended without a batch has no claim. Raises
     TerminalError `table-of-another-flow`.
     """
-    Path(layout.claims).mkdir(mode=0o755, parents=True, exist_ok=True)
+    directories.make(layout.claims)
     own = (layout.pipeline, layout.flow)
     for path, place in (
         (layout.tables.target.path, layout.table_claims),
@@ -137,10 +137,10 @@ def _retire(layout: FlowHome, other: str, home: str) -> str:
         if other.rpartition("/")[2] == layout.flow
         else []
     )
-    tables = [Path(path) for path in shared if Path(path).is_dir()]
+    tables = [path for path in shared if directories.exists(path)]
     moves = [
         f"mv {home} SOMEWHERE-ELSE",
-        *(f"mv {path} SOMEWHERE-ELSE.{path.parent.name}" for path in tables),
+        *(f"mv {path} SOMEWHERE-ELSE.{path.split('/')[-2]}" for path in tables),
     ]
     return " && ".join(moves)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.flow import withdrawals
-from draindown.lake import delta
+from draindown.lake import delta, directories
 from draindown.lake.home import FlowHome
 from draindown.lake.table import Table, begins, literal, rows
 from draindown.lake.transactions import WriterId
@@ -131,10 +131,10 @@ def take_over(layout: FlowHome, staged: FlowHome, *, app: tuple[WriterId, int]) 
         * layout.tables.quarantine.exists
     )
     # these may be the first refused rows of the flow
-    delta.make_private(layout.tables.quarantine.path)
+    directories.make(layout.tables.quarantine.path, private=True)
     delta.append_query(
-        layout.tables.quarantine.path,
-        staged.tables.quarantine.path,
+        layout.tables.quarantine,
+        staged.tables.quarantine,
         f"select t.* from t{held}",
         app=app,
     )
@@ -369,7 +369,7 @@ def _decide(
         columns = {"quarantine_id": ids} | {
             name: [value] * len(ids) for name, value in same.items()
         }
-        delta.append(layout.tables.resolutions.path, pa.Table.from_pydict(columns, RESOLUTIONS))
+        delta.append(layout.tables.resolutions, pa.Table.from_pydict(columns, RESOLUTIONS))
     return len(ids)
 
 
@@ -392,14 +392,15 @@ def _newest(layout: FlowHome, ids: Sequence[str] | None) -> dict[str, tuple[str,
     """
     if ids is not None and not ids:
         return {}
-    # A query takes no longer list. For more ids, read the newest decision about every row and
-    # filter here.
-    few = ids is not None and len(ids) <= _MANY
-    found = layout.tables.resolutions.rows(_decisions("t", _one_of(ids or ()) if few else ""))
+    where = ""
+    # a longer list would not fit a query: then all decisions are read, and filtered here
+    if ids is not None and len(ids) <= _MANY:
+        where = _one_of(ids)
+    rows = layout.tables.resolutions.rows(_decisions("t", where))
     wanted = None if ids is None else frozenset(ids)
     return {
         row["quarantine_id"]: (row["action"], row["run_id"] or "")
-        for row in found
+        for row in rows
         if wanted is None or row["quarantine_id"] in wanted
     }
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 from draindown.base.errors import TerminalError
 from draindown.config.derived import DerivedFlow
 from draindown.config.landing import FlowSpec
 from draindown.flow import altered, generations, integrity
 from draindown.flow.checkpoint import Checkpoint
+from draindown.lake import directories
 from draindown.lake.commits import Commit, standing_restores
 from draindown.lake.home import FlowHome
 from draindown.lake.table import Table
@@ -55,17 +53,13 @@ def forget_void(layout: FlowHome, generation: int, source: Source) -> None:
     intake, would be refused as damaged. The checkpoint goes first: one without its intake would be
     refused too. What a call leaves that a crash ended goes with the next one.
     """
-    forgotten = Path(layout.forgotten(generation))
-    if forgotten.exists():
-        shutil.rmtree(forgotten)
+    forgotten = layout.forgotten(generation)
+    directories.remove(forgotten)
     if source.following and source.following.is_void(layout, generation):
-        forgotten.mkdir(parents=True)
-        for path in map(
-            Path, (layout.checkpoint(generation), layout.tables.intake(generation).path)
-        ):
-            if path.exists():
-                path.rename(forgotten / path.name)
-        shutil.rmtree(forgotten)
+        for path in (layout.checkpoint(generation), layout.tables.intake(generation).path):
+            if directories.exists(path):
+                directories.move(path, f"{forgotten}/{path.rpartition('/')[2]}")
+        directories.remove(forgotten)
 
 
 def refuse_behind(layout: FlowHome, checkpoint: Checkpoint, generation: int) -> None:

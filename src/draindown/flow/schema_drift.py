@@ -242,7 +242,7 @@ def _told(
     match one.kind:
         case "new-field":
             kept = "kept in _rescued, " if one.type != NO_VALUE else ""
-            return f"{kept}{_records(one)}; {where}", _name_it(
+            return f"{kept}{_records(one)}; {where}", _step_for_field(
                 layout, flow, one, _beside(one, mine)
             )
         case "new-column":
@@ -313,21 +313,23 @@ def within(flow: FlowSpec, field: str) -> str | None:
     return max(around, key=lambda one: len(one[0]))[1] if around else None
 
 
-def _name_it(layout: FlowHome, flow: FlowSpec, one: Sighting, beside: Sequence[str]) -> str:
-    column = within(flow, one.name)
+def _step_for_field(
+    layout: FlowHome, flow: FlowSpec, sighting: Sighting, beside: Sequence[str]
+) -> str:
+    """Return the next step for a new field."""
+    column = within(flow, sighting.name)
     if column is not None:
         again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
         return f"name it in the type of column {column} of flow {layout.flow}, then {again}; till then _rescued has it"
-    kind = one.type if one.has_value else UNSEEN
-    found = renamed_fields.renamed(flow, one.name, kind, one.with_it, beside)
-    if found is None:
-        return _add_it(layout, flow, one)
-    change = (
-        f"if it is {found.column} under a new name, {_change_from(layout, flow, one, found.column)}"
-    )
-    return (
-        change if found.alike else f"{change}; if it is another field, {_add_it(layout, flow, one)}"
-    )
+    kind = sighting.type if sighting.has_value else UNSEEN
+    renamed = renamed_fields.renamed(flow, sighting.name, kind, sighting.with_it, beside)
+    if renamed is None:
+        return _add_it(layout, flow, sighting)
+    name = renamed.column
+    change = f"if it is {name} under a new name, {_change_from(layout, flow, sighting, name)}"
+    if renamed.alike:
+        return change
+    return f"{change}; if it is another field, {_add_it(layout, flow, sighting)}"
 
 
 def _change_from(layout: FlowHome, flow: FlowSpec, one: Sighting, column: str) -> str:

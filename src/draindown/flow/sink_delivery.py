@@ -55,7 +55,7 @@ def deliver(
         if (after := begun(state, holds, layout)) != state:
             after.write(layout, name)
     else:
-        state = begun(_unless_ahead(state, sink, batch), holds, layout)
+        state = begun(_stale_if_ahead(state, sink, batch), holds, layout)
         state = _note(layout, name, state, sink, batch, sent=False)
         reached(f"noted-{name}")
         _send(layout, sink, batch, columns, _guarded(rows, name, reached), state)
@@ -64,20 +64,20 @@ def deliver(
     reached(f"sent-{name}")
 
 
-def _unless_ahead(state: SinkState, sink: Sink, batch: SinkBatch) -> SinkState:
-    """Return the state, stale where the sink has a batch of this number or a later one that the
-    flow knows nothing of.
+def _stale_if_ahead(state: SinkState, sink: Sink, batch: SinkBatch) -> SinkState:
+    """Return the state, stale if the sink has a batch of this number or a later one that the flow
+    knows nothing of.
 
-    Batches that were sent are compared when the flow is opened: the first of a writer, and those
-    tried again, ask.
+    The sink is asked about the first batch of a writer, and about one that is tried again. Batches
+    that were sent are compared when the flow is opened.
     """
-    known = state.of(batch.writer)
-    there = sink.has(batch) if known is None or not known.sent else None
-    if (
-        there is None
-        or there.number < batch.number
-        or (there.number, there.digest) == (batch.number, batch.digest)
-    ):
+    noted = state.of(batch.writer)
+    if noted is not None and noted.sent:
+        return state
+    recorded = sink.has(batch)
+    if recorded is None or recorded.number < batch.number:
+        return state
+    if (recorded.number, recorded.digest) == (batch.number, batch.digest):
         return state
     return state.because(RESTORED)
 

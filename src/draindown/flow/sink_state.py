@@ -108,12 +108,14 @@ class SinkState:
 
     Attributes:
         filled: fingerprint of the spec with which the sink was filled, or sent its first batch;
-        empty before that. stale: why the sink may lack rows or hold others than the table; empty if
-        it does not. fills: how many fills were begun. fill: the fill in progress. sendings: the
-        newest batch of each writer, oldest first. given_up: what a person gave up: who, when, why
-        and which batch. skips: rows that are not sent, of batches on their way and of a fill in
-        progress. bases: versions of the table that rebuilds replaced, and that the sink has rows
-        of.
+            empty before that.
+        stale: why the sink may lack rows or hold others than the table; empty if it does not.
+        fills: how many fills were begun.
+        fill: the fill in progress.
+        sendings: the newest batch of each writer, oldest first.
+        given_up: what a person gave up: who, when, why and which batch.
+        skips: rows that are not sent, of batches on their way and of a fill in progress.
+        bases: versions of the table that rebuilds replaced, and that the sink has rows of.
     """
 
     filled: str = ""

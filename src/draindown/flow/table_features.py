@@ -26,17 +26,17 @@ class Unfit:
     next: tuple[str, ...]
 
 
-def unfit(layout: FlowHome, path: str) -> Unfit | None:
+def unfit(layout: FlowHome, table: Table) -> Unfit | None:
     """Return the features of one of the flow's tables that keep an engine from its work; None if
     all are supported.
     """
-    log = layout.tables.at(path)
-    if error := unsupported(log):
+    path = table.path
+    if error := unsupported(table):
         return Unfit(path, error.found, tuple(_ways(layout, path, error.names)))
-    if not log.is_whole:
+    if not table.is_whole:
         return None
     beside = path != layout.tables.target.path
-    names = features.unwritable(log.table.protocol(), beside=beside)
+    names = features.unwritable(table.table.protocol(), beside=beside)
     if not names:
         return None
     engine = "deltalake, which writes the table," if beside else "Delta of Spark"
@@ -56,9 +56,9 @@ def unsupported(log: Table) -> features.Unsupported | None:
     return None
 
 
-def refuse(layout: FlowHome, paths: Iterable[str]) -> None:
+def refuse(layout: FlowHome, tables: Iterable[Table]) -> None:
     """Refuse to work with tables that `unfit` finds. Raises TerminalError `table-feature`."""
-    found = [one for path in paths if (one := unfit(layout, path))]
+    found = [one for table in tables if (one := unfit(layout, table))]
     if found:
         raise TerminalError(
             "table-feature",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from draindown.base.errors import DraindownError
@@ -24,8 +25,10 @@ class Traces:
     Attributes:
         batches: batches of it in the ledger; 0 if the ledger can't be read.
         in_flight: the batch that Spark planned and that has no commit, whoever planned it; None if
-        there is none. own: whether it planned that batch, or pinned input: files of these are
-        younger than the start. spoke: whether Spark, or the driver, wrote to its log.
+            there is none.
+        own: whether it planned that batch, or pinned input: files of these are younger than the
+            start.
+        spoke: whether Spark, or the driver, wrote to its log.
     """
 
     batches: int
@@ -48,23 +51,20 @@ def of_start(layout: FlowHome, run_id: str, start: str, log: Path) -> Traces:
         batches = sum(row.start == start for row in ledger_table.of_run(layout, run_id))
     except UNREADABLE:
         batches = 0
-    in_flight, written = None, list[Path]()
-    try:
+    in_flight, written = None, list[datetime]()
+    with suppress(DraindownError, *UNREADABLE):
         generation = generations.generation(layout)
-        home, last = layout.checkpoint(generation), layout.tables.intake(generation)
-        in_flight = Checkpoint(home).in_flight
-        written += [Path(home, "offsets", str(in_flight))] if in_flight is not None else []
-        written += (
-            [Path(last.path, "_delta_log", f"{last.version:020}.json")] if last.exists else []
+        checkpoint, intake = (
+            Checkpoint(layout.checkpoint(generation)),
+            layout.tables.intake(generation),
         )
-    except (DraindownError, *UNREADABLE):
-        pass
-    own = began is not None and any(_is_younger(path, began) for path in written)
+        in_flight = checkpoint.in_flight
+        if in_flight is not None and (planned := checkpoint.planned_at(in_flight)) is not None:
+            written.append(planned)
+        if intake.exists and (pinned := intake.log.commit(intake.version)) is not None:
+            written.append(pinned.modified)
+    own = began is not None and any(moment >= began for moment in written)
     return Traces(batches, in_flight, own, _spoke(log))
-
-
-def _is_younger(path: Path, began: datetime) -> bool:
-    return path.exists() and datetime.fromtimestamp(path.stat().st_mtime, UTC) >= began
 
 
 def _spoke(log: Path) -> bool:

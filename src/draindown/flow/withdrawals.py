@@ -65,7 +65,7 @@ def clean(layout: FlowHome, *, reached: StepHook) -> int:
     left = unfinished(layout)
     for name in left:
         reached("looked")
-        delta.delete(layout.tables.quarantine.path, rows_of(name))
+        delta.delete(layout.tables.quarantine, rows_of(name))
     return len(left)
 
 
@@ -87,7 +87,7 @@ def _may_be_committed(layout: FlowHome, name: Name) -> bool:
         table.last(layout.app_id(name[0], "rows", kind)) for kind in (GATE, "source")
     )
     if of_gate is None and of_source is None:
-        return integrity.put_aside_last(layout, layout.tables.ledger.path) > name[0]
+        return integrity.put_aside_last(layout, layout.tables.ledger) > name[0]
     return of_gate is not None and of_gate >= name[1]
 
 

@@ -19,7 +19,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.models import Frozen
 from draindown.lake.home import FlowHome
 from draindown.lake.revisions import Revisions
-from draindown.lake.store import store_of
+from draindown.lake.stores import store_of
 from draindown.ledger.foreign import ForeignCommit, ForeignCommits
 
 ROWS = "_rows"

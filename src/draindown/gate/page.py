@@ -9,7 +9,7 @@ from jinja2 import Environment, StrictUndefined
 from draindown.base.clock import now
 from draindown.base.formatting import value_text
 from draindown.lake.documents import Document
-from draindown.lake.store import store_of
+from draindown.lake.stores import store_of
 from draindown.runs.report import CheckPart, Expectation
 from draindown.runs.request import Request
 

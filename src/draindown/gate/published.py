@@ -29,8 +29,7 @@ class Published(BaseModel):
     Attributes:
         changed_at: the greatest `_changed_at` in that version.
         committed_ms: commit time of that version by the table's log. It distinguishes another
-        commit with the same
-            version number, in a table restored from a copy.
+            commit with the same version number, in a table restored from a copy.
         distinct: ids of uniqueness expectations that hold over all rows of that version.
         changed_rows: number of rows that this version published.
         start: the start of the check that published it, if its task announces that by an asset
@@ -62,11 +61,15 @@ class Unpublished:
     Attributes:
         version: the target's newest version, which a check reads.
         table_id: Delta's id of the table. A table with another id is another table, whatever its
-        version number. committed_ms: commit time of that version by the log. published: the
-        pointer; None if it does not concern this table. since: rows with a later `_changed_at` are
-        unpublished; None: all rows are. pending: whether a commit since then was not made by
-        maintenance. changed: whether one of these commits changed rows, or it is not known.
+            version number.
+        committed_ms: commit time of that version by the log.
+        published: the pointer; None if it does not concern this table.
+        since: rows with a later `_changed_at` are unpublished; None: all rows are.
+        pending: whether a commit since then was not made by maintenance.
+        changed: whether one of these commits changed rows, or it is not known.
         deleted: rows that these commits deleted; there is no row left to judge.
+        waits_since_ms: time of the first of these commits by the log. Where nothing of this table
+            is published, that of its creation.
     """
 
     version: int
@@ -77,6 +80,7 @@ class Unpublished:
     pending: bool = True
     changed: bool = True
     deleted: int = 0
+    waits_since_ms: int | None = None
 
     def moved(self, foreign: ForeignCommits) -> Published:
         """Return the pointer moved over commits that changed no row. Requires `published`."""
@@ -150,7 +154,12 @@ def unpublished(layout: FlowHome) -> Unpublished | None:
     version = table.version
     between = max(0, version - pointer.version) if pointer else 0
     commits = table.commits(between + 1)
-    found = Unpublished(version, table.id, next((commit.timestamp for commit in commits), None))
+    found = Unpublished(
+        version,
+        table.id,
+        next((commit.timestamp for commit in commits), None),
+        waits_since_ms=table.created_ms,
+    )
     if pointer is None or pointer.table_id != found.table_id or pointer.version > version:
         return found
     if _is_another(pointer, commits):
@@ -175,6 +184,7 @@ def _since(
         changed=not known
         or any(row.inserted or row.updated or row.deleted for row in rows if row is not None),
         deleted=sum(row.deleted for row in rows if row is not None),
+        waits_since_ms=min((commit.timestamp for commit in changes), default=None),
     )
 
 

@@ -35,8 +35,9 @@ class Asked:
 
     Attributes:
         time: the time, as text: of the type of the first sequence column, or for `as_stood` ISO
-        8601. keys: values of key columns, as text; empty for all keys. limit: at most so many rows
-        are returned.
+            8601.
+        keys: values of key columns, as text; empty for all keys.
+        limit: at most so many rows are returned.
     """
 
     layout: FlowHome

@@ -4,9 +4,7 @@ commit.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -20,8 +18,9 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError
 
-from draindown.lake import formats
-from draindown.lake.table import NO_BATCH, Table, opened, stream
+from draindown.lake import directories, formats
+from draindown.lake.stores import names_under
+from draindown.lake.table import NO_BATCH, Table, stream
 from draindown.lake.transactions import WriterId
 
 _FENCES = 10  # attempts; an attempt fails if another writer commits first
@@ -43,7 +42,7 @@ _CONFIGURATION: dict[str, str | None] = {
 
 
 def create(
-    path: str,
+    table: Table,
     schema: pa.Schema,
     *,
     statistics: tuple[str, ...] = (),
@@ -55,15 +54,15 @@ def create(
     `statistics`: columns with min/max statistics; Delta's default if empty. `private`: only the
     owner can access the table's directory.
     """
-    if Table(path).exists:
+    if _anew(table).exists:
         return
     if private:
-        make_private(path)
+        directories.make(table.path, private=True)
     configuration = dict(_CONFIGURATION)
     if statistics:
         configuration[BOUNDED] = ",".join(statistics)
     DeltaTable.create(
-        path,
+        table.path,
         schema=Schema.from_arrow(schema),
         mode="ignore",
         partition_by=list(partition_by) or None,
@@ -72,13 +71,8 @@ def create(
     )
 
 
-def make_private(path: str) -> None:
-    """Create the table's directory with access for its owner only. No-op if it exists."""
-    Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
 def append(
-    path: str, table: pa.Table, *, app: tuple[str, int] | None = None, widen: bool = False
+    table: Table, rows: pa.Table, *, app: tuple[str, int] | None = None, widen: bool = False
 ) -> bool:
     """Append in one commit. Creates the table, in a separate commit, if it is absent. Return
     whether it wrote.
@@ -87,14 +81,14 @@ def append(
     table already contains or that a concurrent writer commits first. `widen` adds columns that the
     table lacks; it needs `app`.
     """
-    target = _made(path, table.schema)
+    target = _made(table, rows.schema)
     if app is None:
-        write_deltalake(target, table, mode="append")
+        write_deltalake(target, rows, mode="append")
         return True
-    return _write_once(target, table, app, mode="append", schema_mode="merge" if widen else None)
+    return _write_once(target, rows, app, mode="append", schema_mode="merge" if widen else None)
 
 
-def fence(path: str, apps: Sequence[WriterId], note: str) -> bool:
+def fence(table: Table, apps: Sequence[WriterId], note: str) -> bool:
     """Fence the table: commit the newest transaction of each of `apps` again, without rows.
 
     A write under one of these transaction ids that began before the fence can't commit. `note`
@@ -106,18 +100,18 @@ def fence(path: str, apps: Sequence[WriterId], note: str) -> bool:
     """
     nothing_else = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
     for left in reversed(range(_FENCES)):
-        table = opened(path)
-        known = {app: table.transaction_version(app) for app in apps}
+        opened = _anew(table).table
+        known = {app: opened.transaction_version(app) for app in apps}
         again = [
             Transaction(app, NO_BATCH if version is None else version)
             for app, version in known.items()
         ]
         try:
-            table.create_write_transaction(
+            opened.create_write_transaction(
                 [],
                 "append",
-                table.schema(),
-                table.metadata().partition_columns,
+                opened.schema(),
+                opened.metadata().partition_columns,
                 commit_properties=CommitProperties(
                     custom_metadata={"userMetadata": note}, app_transactions=again
                 ),
@@ -129,47 +123,51 @@ def fence(path: str, apps: Sequence[WriterId], note: str) -> bool:
                 return False
             # retry if a commit in flight came first, so that the fence follows it; raise any other
             # failure
-            if not left or Table(path).version == table.version():
+            if not left or _anew(table).version == opened.version():
                 raise
     raise AssertionError("the last try returns or raises")
 
 
-def clear_unmade(path: str) -> None:
+def clear_unmade(table: Table) -> None:
     """Remove the leftovers of a crash during table creation: a `_delta_log` without commits, and
     nothing beside it.
 
     Spark's `createIfNotExists` takes such a directory for an existing table, and the next read
     fails. The table's own directory is kept, with its mode.
     """
-    home, log = Path(path), Path(path, "_delta_log")
-    if log.is_dir() and not Table(path).exists and [*home.iterdir()] == [log]:
-        shutil.rmtree(log)
+    is_empty = list(names_under(f"{table.path}/")) in ([], ["_delta_log/"])
+    if is_empty and not _anew(table).exists:
+        directories.remove(table.log.home)
 
 
-def append_query(path: str, source: str, sql: str, *, app: tuple[str, int]) -> None:
+def append_query(table: Table, source: Table, sql: str, *, app: tuple[str, int]) -> None:
     """Append the result of a query, in one commit, streaming. `app` as in `append`.
 
-    In `sql`, `t` is the table at `source`, and `held` is the table at `path` if it exists.
+    In `sql`, `t` is the source, and `held` is the table if it exists.
     """
-    held = opened(path) if Table(path).exists else None
-    rows = stream(opened(source), sql, {} if held is None else {"held": held})
-    target = _made(path, rows.schema) if held is None else held
+    known = _anew(table)
+    held = known.table if known.exists else None
+    rows = stream(_anew(source).table, sql, {} if held is None else {"held": held})
+    target = _made(table, rows.schema) if held is None else held
     _write_once(target, rows, app, mode="append", schema_mode="merge")
 
 
-def replace(path: str, source: str, *, app: tuple[str, int]) -> None:
-    """Overwrite the table at `path` with the rows and schema of the table at `source`, in one
-    commit.
-
-    `app` as in `append`.
+def replace(table: Table, source: Table, *, app: tuple[str, int]) -> None:
+    """Overwrite a table with the rows and schema of the source, in one commit. `app` as in
+    `append`.
     """
-    rows = stream(opened(source), "select * from t")
-    _write_once(_made(path, rows.schema), rows, app, mode="overwrite", schema_mode="overwrite")
+    rows = stream(_anew(source).table, "select * from t")
+    _write_once(_made(table, rows.schema), rows, app, mode="overwrite", schema_mode="overwrite")
 
 
-def _made(path: str, schema: pa.Schema) -> DeltaTable:
-    create(path, schema)
-    return opened(path)
+def _anew(table: Table) -> Table:
+    """Return the table as it is now: the one at hand may have been opened before."""
+    return Table(table.path)
+
+
+def _made(table: Table, schema: pa.Schema) -> DeltaTable:
+    create(table, schema)
+    return _anew(table).table
 
 
 def _write_once(
@@ -203,23 +201,22 @@ def _holds(table: DeltaTable, app: tuple[str, int]) -> bool:
     return known is not None and known >= app[1]
 
 
-def replace_where(path: str, table: pa.Table, where: str) -> None:
-    """Replace the rows that match `where` (SQL), in one commit. All rows of `table` must match
-    it.
-    """
-    if table.num_rows:
-        write_deltalake(opened(path), table, mode="overwrite", predicate=where)
+def replace_where(table: Table, rows: pa.Table, where: str) -> None:
+    """Replace the rows that match `where` (SQL), in one commit. All of `rows` must match it."""
+    if rows.num_rows:
+        write_deltalake(_anew(table).table, rows, mode="overwrite", predicate=where)
     else:
-        delete(path, where)
+        delete(table, where)
 
 
-def delete(path: str, where: str) -> None:
+def delete(table: Table, where: str) -> None:
     """Delete the rows that match `where` (SQL), in one commit. No-op if the table is absent."""
-    if Table(path).exists:
-        opened(path).delete(where)
+    known = _anew(table)
+    if known.exists:
+        known.table.delete(where)
 
 
-def delete_any(path: str, where: str) -> None:
+def delete_any(table: Table, where: str) -> None:
     """Delete the rows that match `where` (SQL). Commits nothing if no row matches."""
-    if Table(path).query(f"select 1 from t where {where} limit 1").num_rows:
-        delete(path, where)
+    if _anew(table).query(f"select 1 from t where {where} limit 1").num_rows:
+        delete(table, where)

@@ -5,25 +5,16 @@ file.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from draindown.base.errors import TerminalError
 from draindown.lake.formats import FIELD, FORMAT, refuse_unknown
-from draindown.lake.store import store_of
+from draindown.lake.stores import store_of
 
 T = TypeVar("T")
-
-
-def absolute(path: str | Path) -> str:
-    """Return a path as the intake records it: absolute, without `..`, and with symbolic links
-    unresolved.
-    """
-    return os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links, `absolute` leaves `..`
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draindown.base.errors import TerminalError
+from draindown.lake.delta_log import DeltaLog
+from draindown.lake.stores import store_of
 
 if TYPE_CHECKING:
     from deltalake.table import ProtocolVersions
@@ -145,14 +146,14 @@ def refuse_logged(path: str) -> None:
 
     Raises Unsupported.
     """
-    features = (_newest_protocol(Path(path) / "_delta_log") or {}).get("readerFeatures") or ()
+    features = (_newest_protocol(DeltaLog(path)) or {}).get("readerFeatures") or ()
     if names := sorted(set(map(str, features)) - _READ_BY_DELTALAKE):
         raise Unsupported(path, names)
 
 
-def _newest_protocol(log: Path) -> dict[str, Any] | None:
-    for commit in sorted(log.glob("[0-9]*.json"), reverse=True):
-        for line in commit.read_bytes().splitlines():
+def _newest_protocol(log: DeltaLog) -> dict[str, Any] | None:
+    for number in reversed(log.commits()):
+        for line in log.lines(number):
             if b'"protocol"' in line and (found := _protocol_in(line)):
                 return found
     return _checkpointed(log)
@@ -167,18 +168,18 @@ def _protocol_in(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _checkpointed(log: Path) -> dict[str, Any] | None:
+def _checkpointed(log: DeltaLog) -> dict[str, Any] | None:
     """Return the protocol of the newest checkpoint that can be read: Delta removes old commits."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    for checkpoint in sorted(log.glob("*.checkpoint*.parquet"), reverse=True):
+    for checkpoint in reversed(log.checkpoints()):
+        held = store_of(checkpoint.key).read(checkpoint.key)
+        if held is None:
+            continue
         try:
-            rows = (
-                parquet.read_table(checkpoint, columns=["protocol"])["protocol"]
-                .drop_null()
-                .to_pylist()
-            )
+            table = parquet.read_table(pa.BufferReader(held[0]), columns=["protocol"])
+            rows = table["protocol"].drop_null().to_pylist()
         except (pa.ArrowException, OSError, KeyError, ValueError):
             continue
         if rows:

@@ -27,8 +27,7 @@ class FlowTable:
         keys: the columns that identify a row; empty if nothing does.
         restored: how its rows come back after the table is lost.
         writes: the purpose in the transaction ids of a batch's writes, which a fence repeats; None
-        if the table needs
-            no fence.
+            if the table needs no fence.
         compacted: whether the compact step rewrites small files and removes old ones.
     """
 

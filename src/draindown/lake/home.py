@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from draindown.lake import directories
 from draindown.lake.documents import Document
-from draindown.lake.store import store_of
+from draindown.lake.start_files import StartFiles
+from draindown.lake.stores import holds_any, store_of
 from draindown.lake.transactions import WriterId
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class FlowHome:
     @property
     def exists(self) -> bool:
         """Whether the flow has state in the lake."""
-        return Path(self.home).is_dir()
+        return holds_any(f"{self.home}/")
 
     def make(self) -> None:
         """Create the directory of the flow's state. No-op if it exists.
@@ -77,10 +78,8 @@ class FlowHome:
         Group and others have no access, whatever the umask. Checkpoint, reports and gate results
         contain data of records, and a writer of the directory controls what the flow reads.
         """
-        home = Path(self.home)
-        for place in (home.parent.parent, home.parent):
-            place.mkdir(mode=0o755, parents=True, exist_ok=True)
-        home.mkdir(mode=0o700, exist_ok=True)
+        directories.make(f"{state_of(self.lake)}/{self.pipeline}")
+        directories.make(self.home, private=True)
 
     def app_id(self, generation: int, purpose: str, kind: str = "source") -> WriterId:
         """Return the id of a generation's writes of one kind and purpose (`rows`, `tombstones`,
@@ -123,7 +122,7 @@ class FlowHome:
     @property
     def staging(self) -> str:
         """Directory of the staged tables and files of a rebuild."""
-        return f"{self.home}/generations/{self.staged:04d}/rebuilt"
+        return f"{self.of_generation(self.staged)}/rebuilt"
 
     @property
     def home(self) -> str:
@@ -179,17 +178,31 @@ class FlowHome:
 
     def checkpoint(self, generation: int) -> str:
         """Return the directory of Spark's checkpoint of one generation."""
-        return f"{self.home}/generations/{generation:04d}/checkpoint"
+        return f"{self.of_generation(generation)}/checkpoint"
+
+    def of_generation(self, generation: int) -> str:
+        """Return the directory of one generation: its checkpoint, its intake, its rebuild."""
+        return f"{self.generations}/{generation:04d}"
+
+    @property
+    def generations(self) -> str:
+        """Directory with one directory per generation."""
+        return f"{self.home}/generations"
 
     def forgotten(self, generation: int) -> str:
         """Directory of a checkpoint and an intake that are void, while their files are removed;
         else absent.
         """
-        return f"{self.home}/generations/{generation:04d}/forgotten"
+        return f"{self.of_generation(generation)}/forgotten"
+
+    @property
+    def all_aside(self) -> str:
+        """Directory with one directory per generation whose reset moved tables aside."""
+        return f"{self.home}/aside"
 
     def aside(self, generation: int) -> str:
         """Directory of damaged tables that a reset to this generation moved aside."""
-        return f"{self.home}/aside/{generation:04d}"
+        return f"{self.all_aside}/{generation:04d}"
 
     @property
     def generation(self) -> Document:
@@ -314,33 +327,10 @@ class FlowHome:
         """Return the directory of a run's reports."""
         return f"{self.reports}/{safe_name(run_id)}"
 
-    def report(self, run_id: str, step: str, start: str = "") -> Document:
-        """Return the report of one start of a step (plan, drain, check, compact) of a run."""
-        return self.document(self._of_start(run_id, step, start, ".json"))
-
-    def log(self, run_id: str, step: str, start: str = "") -> str:
-        """Return the path of the driver log of one start of a step: Spark's output and stack
-        traces.
-        """
-        return self._of_start(run_id, step, start, ".log")
-
-    def at_work(self, run_id: str, step: str, start: str = "") -> str:
-        """Return the path of the JSON file that names the process of one start of a step.
-
-        The process locks the file while it runs, and deletes it when it ends normally.
-        """
-        return self._of_start(run_id, step, start, ".at-work")
-
-    def taken(self, run_id: str, step: str, start: str) -> Document:
-        """Return which task took over the report of a start of another driver."""
-        return self.document(self._of_start(run_id, step, start, ".taken"))
-
-    def announced(self, run_id: str, step: str, start: str) -> Document:
-        """Return which task made the asset event about what a start published."""
-        return self.document(self._of_start(run_id, step, start, ".announced"))
-
-    def _of_start(self, run_id: str, step: str, start: str, ending: str) -> str:
-        return f"{self.run_reports(run_id)}/{step}{f'@{safe_name(start)}' if start else ''}{ending}"
+    def start(self, run_id: str, step: str, start: str = "") -> StartFiles:
+        """Return what one start of a step (plan, drain, check, compact) of a run leaves."""
+        name = f"{step}@{safe_name(start)}" if start else step
+        return StartFiles(f"{self.run_reports(run_id)}/{name}", self._opened)
 
     @property
     def all_validations(self) -> str:

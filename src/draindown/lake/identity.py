@@ -1,26 +1,21 @@
-"""The identity of a lake, and the project's record of the lakes that its pipelines have used.
+"""The identity of a lake.
 
 A path does not identify a lake: the directory of a disk that is not mounted is an empty one. So
-each lake holds an id, and `.draindown/` in the project the id that it found at each path. The
+each lake holds an id, and the project the id that it found at each path (`lake_records`). The
 identity is written first: after a crash between both, the next run records what it finds.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from draindown.base.clock import now
-from draindown.lake.documents import Document
+from draindown.lake import directories
 from draindown.lake.home import identity_of, state_of
-
-_RECORDS = Path(".draindown", "lakes")
+from draindown.lake.stores import names_under
 
 
 @dataclass(frozen=True)
@@ -39,20 +34,6 @@ class Identity:
         return cls(content["id"], str(content["at"]), str(content["by"]))
 
 
-@dataclass(frozen=True)
-class Record:
-    """A lake that a pipeline of the project has used: its path and id, and the pipeline."""
-
-    lake: str
-    id: str
-    pipeline: str
-
-    @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Self:
-        """Return the record in a document. Raises LookupError."""
-        return cls(str(content["lake"]), str(content["id"]), str(content["pipeline"]))
-
-
 def read(lake: str) -> Identity | None:
     """Return the identity of a lake, or None without one. Raises TerminalError `state-damaged`."""
     return identity_of(lake).parsed(
@@ -63,68 +44,16 @@ def read(lake: str) -> Identity | None:
 
 def has_flows(lake: str) -> bool:
     """Return whether flows have state in the lake."""
-    homes = Path(state_of(lake))
-    return homes.is_dir() and any(
-        one.is_dir() and not one.name.startswith("_") for one in homes.iterdir()
-    )
+    names = names_under(f"{state_of(lake)}/")
+    return any(name.endswith("/") and not name.startswith("_") for name in names)
 
 
 def begin(lake: str, by: str, id: str = "") -> Identity:
     """Give a lake an identity, and return the one that it has then: of concurrent calls, one id
     counts.
     """
-    Path(state_of(lake)).mkdir(mode=0o755, parents=True, exist_ok=True)
+    directories.make(state_of(lake))
     own = Identity(id or secrets.token_hex(8), now().isoformat(timespec="seconds"), by)
     if identity_of(lake).create(asdict(own)):
-        Path(identity_of(lake).path).chmod(0o644)  # no secret: other users of the lake read it, too
+        directories.share(identity_of(lake).path)  # no secret
     return read(lake) or own
-
-
-def records(root: Path) -> list[Record]:
-    """Return the lakes on record in a project, without unreadable records. Raises TerminalError
-    `state-damaged`.
-    """
-    return list(_readable(root / _RECORDS))
-
-
-def _readable(home: Path) -> Iterator[Record]:
-    with suppress(OSError):
-        for path in sorted(home.glob("*.json")) if home.is_dir() else ():
-            found = Document(str(path)).parsed(
-                Record.of, without="the next run writes it again", copied=False
-            )
-            if found:
-                yield found
-
-
-def remember(root: Path, record: Record) -> None:
-    """Record a lake in the project. No-op if the directory is no project, or can't be written."""
-    home = root / _RECORDS
-    if not keeps_records(root):
-        return
-    path = (
-        home
-        / f"{hashlib.sha256(f'{record.lake}|{record.pipeline}'.encode()).hexdigest()[:24]}.json"
-    )
-    with suppress(OSError):
-        home.mkdir(mode=0o755, parents=True, exist_ok=True)
-        ignored = home.parent / ".gitignore"
-        if not ignored.exists():
-            ignored.write_text("*\n")
-        Document(str(path)).write(asdict(record))
-        path.chmod(0o644)
-
-
-def forget(root: Path) -> None:
-    """Remove all records of a project: its pipelines begin as in a new clone."""
-    for path in (root / _RECORDS).glob("*.json"):
-        path.unlink(missing_ok=True)
-
-
-def keeps_records(root: Path) -> bool:
-    """Return whether a directory is a project, and this user may write its records."""
-    if not (root / "dags" / "pipelines").is_dir() and not (root / "jobs").is_dir():
-        return False
-    home = root / _RECORDS
-    there = next(place for place in (home, home.parent, root) if os.path.lexists(place))
-    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)

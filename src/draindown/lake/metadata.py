@@ -90,9 +90,10 @@ class Shape:
         Raises deltalake's DeltaError if the log no longer has the version.
         """
         table = DeltaTable(path, version=version)
-        held = table.metadata()
+        metadata = table.metadata()
         fields = json.loads(table.schema().to_json())["fields"]
-        return cls(fields, str(held.id), tuple(held.partition_columns), dict(held.configuration))
+        partitions = tuple(metadata.partition_columns)
+        return cls(fields, str(metadata.id), partitions, dict(metadata.configuration))
 
     @property
     def is_mapped(self) -> bool:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Literal
 
 from draindown.base.errors import TerminalError
-from draindown.lake import identity
-from draindown.lake.documents import absolute
+from draindown.lake import identity, lake_records
+from draindown.lake.directories import absolute
 from draindown.lake.home import identity_of
-from draindown.lake.identity import Identity, Record
+from draindown.lake.identity import Identity
+from draindown.lake.lake_records import Record
+from draindown.lake.storage import state_of_path
 
 PIN = "DRAINDOWN_LAKE_ID"
 """Environment variable: the ids of the lakes that may be used, separated by commas."""
@@ -32,9 +34,10 @@ class Lake:
 
     Attributes:
         path: absolute; symbolic links are not resolved, which lead elsewhere once a disk is
-        mounted. records: the lakes that the project's pipelines have used. pins: ids that the
-        environment requires; empty if it requires none. found, own: what is at the path, and its
-        identity.
+            mounted.
+        records: the lakes that the project's pipelines have used.
+        pins: ids that the environment requires; empty if it requires none.
+        found, own: what is at the path, and its identity.
     """
 
     path: str
@@ -55,7 +58,7 @@ class Lake:
             frozenset(filter(None, environ.get(PIN, "").replace(",", " ").split())),
         )
         # the records first: what another run records meanwhile, it has begun before
-        records = identity.records(root)
+        records = lake_records.records(root)
         own = identity.read(path)
         unmarked: Found = "unmarked" if identity.has_flows(path) else "nothing"
         return cls(path, root, pipeline, records, pins, "lake" if own else unmarked, own)
@@ -106,14 +109,14 @@ class Lake:
         for record in self.records:
             # of other pipelines: a path is one lake
             if record.lake == self.path and record.id != accepted.id:
-                identity.remember(self.root, Record(self.path, accepted.id, record.pipeline))
+                lake_records.remember(self.root, Record(self.path, accepted.id, record.pipeline))
         self._record(accepted)
         return accepted
 
     def _record(self, found: Identity) -> None:
         record = Record(self.path, found.id, self.pipeline)
         if record not in self.records:
-            identity.remember(self.root, record)
+            lake_records.remember(self.root, record)
 
     @property
     def state(self) -> str:
@@ -122,10 +125,7 @@ class Lake:
             return f"{self.path} is lake {self.own.id}, begun {self.own.at} by {self.own.by}"
         if self.found == "unmarked":
             return f"{self.path} has flows, and no {identity_of(self.path)}"
-        if not os.path.lexists(self.path):
-            return f"there is no {self.path}"
-        is_empty = not any(Path(self.path).iterdir())
-        return f"{self.path} is empty" if is_empty else f"{self.path} has no flow"
+        return state_of_path(self.path)
 
     def _missing(self) -> TerminalError:
         return TerminalError(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from draindown.lake.documents import Document
-from draindown.lake.store import store_of
+from draindown.lake.stores import store_of
 
 T = TypeVar("T")
 KEPT = 5
@@ -51,9 +51,9 @@ class Revisions(Generic[T]):
             number = self._newest_number()
             if not number:
                 return 0, None
-            found = self._revision(number).parsed(self.parse, without=self.without)
-            if found is not None:
-                return number, found
+            content = self._revision(number).parsed(self.parse, without=self.without)
+            if content is not None:
+                return number, content
             # the revision was removed after the listing, so newer ones exist
         raise OSError(
             errno.ESTALE, "the listing names a file that is gone", self._revision(number).path

@@ -62,6 +62,19 @@ def refusal(
     return _named(trouble, place, error, tried, changed, run, is_lake=at_fault is not None)
 
 
+def free_bytes(place: str) -> int:
+    """Return the free bytes of the disk of a path, which need not exist."""
+    return shutil.disk_usage(_nearest(place)).free
+
+
+def state_of_path(path: str) -> str:
+    """Return what is at the path of a lake without flows, as text."""
+    if not os.path.lexists(path):
+        return f"there is no {path}"
+    is_empty = not any(Path(path).iterdir())
+    return f"{path} is empty" if is_empty else f"{path} has no flow"
+
+
 def refuse_file_as_lake(lake: str, *, tried: str, again: str) -> None:
     """Raise TerminalError `not-a-directory` if the lake's path is that of a file, or leads through
     one.
@@ -149,15 +162,13 @@ def _at_fault(layout: FlowHome, told: Trouble | None) -> tuple[Trouble, str] | N
 
 
 def _troubles(layout: FlowHome) -> Iterator[tuple[Trouble, str]]:
-    """Yield each directory of the flow that can't be written, and why."""
-    wrong = [
-        path
-        for path in (layout.lake, layout.home, layout.tables.target.path)
-        if not _nearest(path).is_dir()
-    ]
-    if wrong:
-        yield "no directory", wrong[0]
-        return
+    """Yield trouble and path of each directory of the flow that can't be written. Where a directory
+    can't be, only that path is yielded.
+    """
+    for path in (layout.lake, layout.home, layout.tables.target.path):
+        if not _nearest(path).is_dir():
+            yield "no directory", path
+            return
     for directory in _directories(layout):
         if os.statvfs(directory).f_flag & os.ST_RDONLY:
             yield "read-only", directory
@@ -243,16 +254,19 @@ def _full(
 
 
 def _no_directory(place: str, tried: str, changed: str, again: str) -> TerminalError:
-    there = _nearest(place) if place else Path()
-    what = "a link to nothing" if there.is_symlink() and not there.exists() else "a file"
+    obstacle = _nearest(place) if place else Path()
+    is_broken_link = obstacle.is_symlink() and not obstacle.exists()
+    what = "a link to nothing" if is_broken_link else "a file"
+    found = f"{obstacle} is {what}, where a directory is needed"
+    if str(obstacle) != place:
+        found += f" for {place}"
     return TerminalError(
         "not-a-directory",
         tried=tried,
-        found=f"{there} is {what}, where a directory is needed"
-        + (f" for {place}" if str(there) != place else ""),
+        found=found,
         changed=changed,
         next=[
-            f"ls -ld {shlex.quote(str(there))}",
+            f"ls -ld {shlex.quote(str(obstacle))}",
             f"{again}   # once the path is that of a directory",
         ],
         in_order=True,

@@ -8,14 +8,17 @@ to a Python object, as in `to_pylist`; `rows` converts numbers to datetimes inst
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from pathlib import Path
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, Self
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +30,9 @@ from draindown.base.errors import TerminalError
 from draindown.base.formatting import shortened
 from draindown.lake import features, formats, torn
 from draindown.lake.commits import Commit
+from draindown.lake.delta_log import DeltaLog
 from draindown.lake.row_values import values
+from draindown.lake.stores import store_of
 from draindown.lake.transactions import WriterId
 
 UNREADABLE = (DeltaError, pa.ArrowException, OSError, TerminalError)
@@ -36,6 +41,7 @@ draindown.
 """
 NO_BATCH = -1
 """Transaction version that a fence writes for a writer without a batch."""
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # Hadoop writes `file:/a` for `file:///a`
 _NEWEST = 20  # newest commits to check; a power cut can leave empty files there
 
 
@@ -56,6 +62,11 @@ class Table:
         self._version = version
         self._commits: list[Commit] = []
         self._asked = 0
+
+    @property
+    def log(self) -> DeltaLog:
+        """The files of the table's log."""
+        return DeltaLog(self.path)
 
     @cached_property
     def exists(self) -> bool:
@@ -96,10 +107,10 @@ class Table:
         """The log's corruption, in words: an empty file among the newest commits, or an unreadable
         log; else None.
         """
-        commits = sorted((Path(self.path) / "_delta_log").glob("*.json"))[-_NEWEST:]
-        empty = [commit.name for commit in commits if commit.stat().st_size == 0]
+        newest = self.log.newest(_NEWEST)
+        empty = [number for number, commit in newest.items() if commit.size == 0]
         if empty:
-            return f"commit {empty[0]} is empty"
+            return f"commit {empty[0]:020}.json is empty"
         try:
             _ = self.exists and self.table
         except torn.UNREAD as error:
@@ -128,6 +139,12 @@ class Table:
         another id.
         """
         return str(self.table.metadata().id)
+
+    @property
+    def created_ms(self) -> int | None:
+        """When the table was created, in milliseconds since 1970, if its metadata says so."""
+        found: int | None = self.table.metadata().created_time
+        return found
 
     @property
     def partition_columns(self) -> list[str]:
@@ -174,10 +191,10 @@ class Table:
         numbers them down from that version, as if none had come after it and none were missing: the
         names of the files tell the numbers.
         """
-        before = self._numbers()
+        before = self._numbers(wanted)
         while True:
             found = self.table.history(wanted + sum(number > self.version for number in before))
-            after = self._numbers()
+            after = self._numbers(wanted)
             if before[:1] == after[:1]:  # none was committed meanwhile
                 break
             before = after
@@ -187,9 +204,15 @@ class Table:
         )
         return [commit for commit in numbered if commit.version <= self.version][:wanted]
 
-    def _numbers(self) -> list[int]:
-        names = (path.stem for path in (Path(self.path) / "_delta_log").glob("*.json"))
-        return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+    def _numbers(self, wanted: int) -> list[int]:
+        """Return the numbers of the commits that the log has: of all of them if any is missing
+        among the newest `wanted` of this version.
+        """
+        first = max(0, self.version + 1 - wanted)
+        found = self.log.commits(first - 1)
+        if first > 0 and len(found) < max(found, default=0) + 1 - first:
+            found = self.log.commits()
+        return list(found)[::-1]
 
     def commits_since(self, version: int) -> list[Commit]:
         """Return the commits after `version` that the log still has, newest first."""
@@ -257,6 +280,30 @@ class Table:
                 for file, value in zip(found, adds[name].to_pylist(), strict=True):
                     file[name] = value
         return found
+
+    def file(self, name: str) -> str | None:
+        """Return the path of a data file that the log names; None for a file of another table, as
+        those of a shallow clone are.
+        """
+        # not `file_uris`: it URL-encodes the table's path but does not encode the file's path again
+        return None if _URI.match(name) else f"{self.path}/{unquote(name)}"
+
+    def absent(self, files: Iterable[str]) -> set[str]:
+        """Return which of these data files, as `file` returns them, are not there.
+
+        Each directory is listed once, from what the names in it have in common: so the log, which
+        has more files than the table, is not.
+        """
+        names = defaultdict[str, set[str]](set)
+        for file in files:
+            directory, _, name = file.rpartition("/")
+            names[directory].add(name)
+        absent = set[str]()
+        for directory, wanted in names.items():
+            listed = store_of(directory).list(f"{directory}/{_common_start(wanted)}")
+            there = {entry.key for entry in listed}
+            absent.update(one for name in wanted if (one := f"{directory}/{name}") not in there)
+        return absent
 
     def deleted_rows(self) -> dict[str, int]:
         """Return the number of deleted rows per file, counted from the deletion vectors.
@@ -342,6 +389,13 @@ def moment(at: datetime) -> str:
 def identifier(name: str) -> str:
     """Return a column name as a quoted identifier for `query` and DuckDB."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _common_start(names: Collection[str]) -> str:
+    """Return the longest text that all names begin with."""
+    first, last = min(names), max(names)
+    common = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "".join(letter for letter, _ in common)
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:

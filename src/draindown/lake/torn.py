@@ -4,7 +4,6 @@ or gone.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from deltalake.exceptions import DeltaError
 from draindown.base.errors import TerminalError, said
 from draindown.base.formatting import size
 from draindown.lake import features
+from draindown.lake.delta_log import DeltaLog
 
 _READ_WHOLE = 256 * 1024**2
 """Bytes of data files up to which pages are read too. Of a larger table only the footers are."""
@@ -92,19 +92,18 @@ def torn_file(path: str) -> str | None:
 
 
 def _torn(table: Path) -> Iterator[str]:
-    commits = sorted((table / "_delta_log").glob("[0-9]*.json"))
-    yield from _gaps([int(commit.name.partition(".")[0]) for commit in commits])
-    for commit in commits:
-        if words := _torn_commit(commit):
-            yield f"commit {commit.name} {words}"
-    for checkpoint in sorted((table / "_delta_log").glob("*.checkpoint*.parquet")):
+    log = DeltaLog(str(table))
+    commits = list(log.commits())
+    yield from _gaps(commits)
+    for number in commits:
+        if words := _torn_commit(log, number):
+            yield f"commit {number:020}.json {words}"
+    for checkpoint in map(Path, (entry.key for entry in log.checkpoints())):
         if words := _torn_parquet(checkpoint, pages=True):
             yield f"checkpoint {checkpoint.name} of its log {words}"
     names = _data_files(table)
-    pages = (
-        sum((table / name).stat().st_size for name in names if (table / name).exists())
-        <= _READ_WHOLE
-    )
+    sizes = ((table / name).stat().st_size for name in names if (table / name).exists())
+    pages = sum(sizes) <= _READ_WHOLE
     for name in names:
         if words := _torn_parquet(table / name, pages=pages):
             yield f"data file {name} {words}"
@@ -118,12 +117,11 @@ def _gaps(versions: list[int]) -> Iterator[str]:
             yield f"commit {before + 1:020}.json is gone"
 
 
-def _torn_commit(commit: Path) -> str | None:
-    raw = commit.read_bytes()
+def _torn_commit(log: DeltaLog, number: int) -> str | None:
     try:
-        actions = [json.loads(line) for line in raw.splitlines() if line.strip()]
+        actions = log.actions(number)
     except ValueError:
-        return f"is torn or garbled ({size(len(raw))})"
+        return f"is torn or garbled ({size(sum(map(len, log.lines(number))))})"
     return None if actions else "is empty"
 
 

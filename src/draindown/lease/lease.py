@@ -30,6 +30,7 @@ from filelock import FileLock, Timeout
 from draindown.base.errors import DraindownError, TransientError, said
 from draindown.base.progress import StepHook, ignore_step
 from draindown.config.lease import LeaseSpec
+from draindown.lake import directories
 from draindown.lake.home import FlowHome
 from draindown.lease import holder
 from draindown.lease.holder import Card, epochs_of, left_open, local_card, open_epoch
@@ -97,7 +98,7 @@ class Lease:
 
     def __enter__(self) -> Self:
         self._layout.make()
-        self._home.mkdir(mode=0o700, exist_ok=True)
+        directories.make(str(self._home), private=True)
         try:
             self._driver.acquire(timeout=LOOKERS, poll_interval=POLL)
         except Timeout:

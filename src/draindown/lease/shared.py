@@ -20,7 +20,8 @@ from typing import Any, Literal
 
 from draindown.config.lease import LONGEST
 from draindown.lake import documents
-from draindown.lake.store import Store, store_of
+from draindown.lake.store import Store
+from draindown.lake.stores import store_of
 
 State = Literal["released", "alive", "stale"]
 RELEASED = b"released"

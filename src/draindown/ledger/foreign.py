@@ -21,8 +21,7 @@ class ForeignCommit(Frozen):
 
     Attributes:
         first: the first of the commits that made the table before the flow's first batch, of which
-        this is the last.
-            None if a batch precedes it.
+            this is the last. None if a batch precedes it.
         committed_ms: commit time by the log, which tells two commits of one number apart.
         inserted, updated, deleted: rows by the commit's metrics; None if these do not tell.
         generation: the newest generation of the batches before it; 0 if there is none.

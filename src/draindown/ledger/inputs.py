@@ -39,9 +39,9 @@ class Input:
     Attributes:
         unit: name of the unit, such as the path of a file.
         start, until: positions [start, until) in the unit's own count. A whole file: 0 and the
-        lines or rows that the
-            intake counted; a partition of Kafka: offsets; a table: its versions (start, until],
-            from -1 if all of its rows were compared. The column of `start` is `from`.
+            lines or rows that the intake counted; a partition of Kafka: offsets; a table: its
+            versions (start, until], from -1 if all of its rows were compared. The column of `start`
+            is `from`.
         bytes: size of the piece.
         records: records in it; at most `until - start`, as blank lines, a header and the markers of
             transactions are none. Of a table images of rows, of which a version has any number.
@@ -69,9 +69,9 @@ def record(layout: FlowHome, row: BatchRow, inputs: Sequence[Input]) -> None:
     newest = layout.tables.inputs.last(app)
     if newest is None or newest < batch:
         if inputs:
-            delta.append(layout.tables.inputs.path, flat, app=(app, batch))
+            delta.append(layout.tables.inputs, flat, app=(app, batch))
     elif sorted(of_batch(layout, row.place), key=_unit) != sorted(inputs, key=_unit):
-        delta.replace_where(layout.tables.inputs.path, flat, _is(generation, kind, batch))
+        delta.replace_where(layout.tables.inputs, flat, _is(generation, kind, batch))
 
 
 def conserve(row: BatchRow, inputs: Sequence[Input]) -> None:

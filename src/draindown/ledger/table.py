@@ -70,9 +70,7 @@ def record(layout: FlowHome, rows: Sequence[BatchRow]) -> None:
     """Append ledger rows. Idempotent: a row that is already recorded is skipped."""
     for row in rows:
         flat = pa.Table.from_pylist([_flat(row)], schema=SCHEMA)
-        delta.append(
-            layout.tables.ledger.path, flat, app=(row.child("ledger"), row.batch), widen=True
-        )
+        delta.append(layout.tables.ledger, flat, app=(row.child("ledger"), row.batch), widen=True)
 
 
 def record_rebuilt(layout: FlowHome, generation: int, version: int) -> None:
@@ -89,7 +87,7 @@ def record_rebuilt(layout: FlowHome, generation: int, version: int) -> None:
     if rows:
         flat = pa.Table.from_pylist([_flat(row) for row in rows], schema=SCHEMA)
         delta.append(
-            layout.tables.ledger.path,
+            layout.tables.ledger,
             flat,
             app=(f"ledger:{generation}:source", rows[-1].batch),
             widen=True,

@@ -5,32 +5,28 @@ It is made from the lake and needs neither Airflow nor Spark. The Airflow plugin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from draindown.base import panics
+from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import percent, printable, printable_lines
 from draindown.config.loader import BrokenPipeline, load_all
 from draindown.config.models import PipelineSpec
 from draindown.config.project import rooted
-from draindown.flow import proven, quarantine, standing
-from draindown.flow.at_work import lease_holder_so_far
+from draindown.flow import standing
+from draindown.flow.health import NOT_PLANNED, Health, in_words
 from draindown.flow.standing import Standing
-from draindown.flow.state import FlowState
-from draindown.gate.published import published, unpublished
 from draindown.lake.home import FlowHome
 from draindown.lake.presence import Lake
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import RUNS, BatchRow
 from draindown.recovery import half_rebuilt
 from draindown.recovery.half_rebuilt import HalfRebuilt
-from draindown.runs.card_parts import backlog_words
-from draindown.runs.report import Backlog, StepReport
 
 _TEMPLATES = Environment(
     loader=PackageLoader("draindown.pages"),
@@ -38,9 +34,7 @@ _TEMPLATES = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
 )
-_RUNS = 10
 _LEDGER = 30
-_NOT_PLANNED = "not planned yet"
 _LANDED = ("units", "records", "applied", "superseded", "duplicate", "quarantined", "refused")
 _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "land": {name: name for name in _LANDED},
@@ -99,7 +93,7 @@ class FlowView:
     pipeline: str
     flow: str
     table: str
-    waiting: str = _NOT_PLANNED
+    waiting: str = NOT_PLANNED
     unlooked: str = ""
     published: str = "nothing yet"
     proven: str = ""
@@ -152,30 +146,29 @@ def _flow(spec: PipelineSpec, root: Path, name: str) -> FlowView:
 
 
 def _view(spec: PipelineSpec, name: str, layout: FlowHome) -> FlowView:
-    state = FlowState.of(layout)
-    newest = list(standing.newest(state, spec.pipeline, _RUNS))
-    waiting, unlooked = _waiting(newest)
+    health = Health(layout, now())
+    waiting = health.waiting
     return FlowView(
         pipeline=spec.pipeline,
         flow=name,
         table=layout.tables.target.path,
-        waiting=waiting,
-        unlooked=unlooked,
-        published=_published(state),
-        proven=_proven(state),
-        rebuild=half_rebuilt.found(state),
-        holder=_holder(state, newest),
-        open_rows=quarantine.counts(state).by_reason or {},
-        runs=[_run(one) for one in sorted(newest, key=lambda one: one.mark != "AT WORK")],
-        ledger=[_batch(row) for row in reversed(ledger_table.recent(state, _LEDGER))],
+        waiting=str(waiting),
+        unlooked=waiting.unlooked,
+        published=_published(health),
+        proven=_proven(health),
+        rebuild=half_rebuilt.found(health.state),
+        holder=_holder(health),
+        open_rows=health.quarantine.by_reason or {},
+        runs=[_run(one) for one in sorted(health.runs, key=lambda one: one.mark != "AT WORK")],
+        ledger=[_batch(row) for row in reversed(ledger_table.recent(health.state, _LEDGER))],
     )
 
 
-def _published(state: FlowState) -> str:
+def _published(health: Health) -> str:
     """Return the version that readers get. A pointer to another table, or past this one's end,
     publishes nothing.
     """
-    pointer, found = published(state), unpublished(state)
+    pointer, found = health.published, health.unpublished
     if pointer is None:
         return "nothing yet"
     if found is None or found.published is None:
@@ -183,53 +176,22 @@ def _published(state: FlowState) -> str:
     return str(pointer.version)
 
 
-def _proven(state: FlowState) -> str:
-    """Return what the newest proof of this table found."""
+def _proven(health: Health) -> str:
     try:
-        found, table = proven.newest(state), state.tables.target
+        return str(health.proof or "")
     except TerminalError as error:
         return printable_lines(f"can't be read: {error}")
-    return str(found) if found and table.exists and found.table_id == table.id else ""
 
 
-def _waiting(runs: Sequence[Standing]) -> tuple[str, str]:
-    """Return what the newest of these runs that looked saw, and why a newer plan did not look; each
-    with its time.
-    """
-    unlooked = ""
-    for run in runs:
-        told = {step.step: step for step in run.steps}
-        planned, drained = told.get("plan"), told.get("drain")
-        # of a run that was cleared
-        is_earlier = drained and planned and planned.order > drained.order
-        if drained and not is_earlier and drained.drain and drained.drain.after is not None:
-            return _seen(drained.drain.after, drained), unlooked
-        if planned and planned.plan and not planned.plan.replay:
-            return _seen(planned.plan.backlog, planned), unlooked
-        if planned and planned.outcome == "failed":
-            code = (planned.error or {}).get("code")
-            why = f" ({printable(str(code))})" if code else ""
-            unlooked = unlooked or f"unknown: the plan failed{why}, {_time(planned.finished_at)}"
-    if unlooked or not runs:
-        return "" if unlooked else _NOT_PLANNED, unlooked
-    return f"unknown: none of the newest {len(runs)} runs looked", ""
-
-
-def _seen(backlog: Backlog, by: StepReport) -> str:
-    return f"{backlog_words(backlog)}, {_time(by.finished_at)}"
-
-
-def _time(at: datetime | None) -> str:
-    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _holder(layout: FlowHome, runs: Sequence[Standing]) -> str:
+def _holder(health: Health) -> str:
     """Return who holds the lease and how far it is; empty if nobody does, or if that run is shown
     as at work.
     """
-    holder, so_far = lease_holder_so_far(layout)
-    is_shown = holder and any(run.run_id == holder.run_id and run.mark == "AT WORK" for run in runs)
-    return "" if holder is None or is_shown else printable(f"{holder}; {so_far}")
+    holder, so_far = health.holder
+    if holder is None:
+        return ""
+    shown = (run.run_id for run in health.runs if run.mark == "AT WORK")
+    return "" if holder.run_id in shown else printable(f"{holder}; {so_far}")
 
 
 def _run(found: Standing) -> RunView:
@@ -237,13 +199,13 @@ def _run(found: Standing) -> RunView:
     share = next((step.run.refused_share for step in found.steps if step.run), None)
     refused = f"{percent(share)} refused" if share and "% refused" not in what else ""
     return RunView(
-        found.run_id, found.mark, what, found.card, _time(found.at), refused, failed=found.is_red
+        found.run_id, found.mark, what, found.card, in_words(found.at), refused, failed=found.is_red
     )
 
 
 def _batch(row: BatchRow) -> dict[str, object]:
     shown = {
         "refused": percent(row.quarantined / row.records) if row.records else "",
-        "at": _time(row.finished_at),
+        "at": in_words(row.finished_at),
     }
     return row.as_dict() | shown

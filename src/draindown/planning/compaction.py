@@ -164,9 +164,8 @@ def work(layout: FlowHome, maintenance: Maintenance, *, force: bool = False) -> 
     """Return the work that is due for the flow's tables. Excludes the intake, since a stream reads
     its commits.
     """
-    present = [
-        (label, log) for label, path in _tables(layout) if (log := layout.tables.at(path)).exists
-    ]
+    tables = [one for one in reversed(flow_tables(layout, 1)) if one.compacted]
+    present = [(one.name, one.table) for one in tables if one.table.exists]
     found = (
         assess(label, log, maintenance.target_file_size, force=force) for label, log in present
     )
@@ -205,12 +204,6 @@ def idle(request: Request) -> StepReport | None:
         if found
         else report.of(request, started, "idle", compact=CompactPart(evidence=str(found)))
     )
-
-
-def _tables(layout: FlowHome) -> list[tuple[str, str]]:
-    return [
-        (table.name, table.path) for table in reversed(flow_tables(layout, 1)) if table.compacted
-    ]
 
 
 def assess(label: str, log: Table, target_file_size: int, *, force: bool = False) -> TableWork:

@@ -37,8 +37,7 @@ class Explanation:
 
     Attributes:
         waits: in words, the source tables that can't be read yet and why, or why the next run is
-        refused; then
-            `sources` is empty.
+            refused; then `sources` is empty.
         sources: what the next run reads again of each source table; empty if nothing changed in
             them.
         applied: late rows that were applied since the newest batch, which the next run counts.

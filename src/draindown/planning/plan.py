@@ -16,10 +16,9 @@ from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.flow import altered, foreign, integrity, sink_columns
-from draindown.flow.at_work import lease_holder_so_far
 from draindown.flow.generations import refuse_lost
+from draindown.flow.health import Health, backlog_of
 from draindown.flow.state import FlowState
-from draindown.gate import published
 from draindown.lake import storage
 from draindown.lake.home import FlowHome
 from draindown.lake.presence import Lake
@@ -61,17 +60,11 @@ def look(
     return source.look(state, state.live_generation, first, now)
 
 
-def waits(found: Look, now: datetime) -> Backlog:
-    """Return the backlog that a look found. The age of the oldest counts from its arrival."""
-    age = None if found.oldest is None else max(0.0, round(now.timestamp() - found.oldest, 3))
-    return Backlog(units=found.units, unit=found.unit, bytes=found.bytes, oldest_seconds=age)
-
-
 def backlog(request: Request, now: datetime, source: Source | None = None) -> Backlog:
     """Return the backlog: input that is new or in a slice not read yet. Arguments and errors as for
     `look`.
     """
-    return waits(look(request, now, source), now)
+    return backlog_of(look(request, now, source), now)
 
 
 def planned(
@@ -154,7 +147,7 @@ def plan_replay(request: Request) -> tuple[PlanPart, list[Finding]]:
     )
     part = _part(
         request,
-        state,
+        Health(state, clock.now()),
         "" if not units else f"{what} to read again" + _apart(wanted, source.unit),
         backlog=Backlog(units=units, unit=source.unit, bytes=size),
         replay=f"{wanted.id}: {wanted.asked}",
@@ -172,9 +165,9 @@ def _not_replayed(request: Request, state: FlowState) -> tuple[PlanPart, list[Fi
         kind="not-replayed", subject=request.flow, detail=replay.APPENDS, next=rebuild
     )
     asked = replay.wording(request.replay, source_of(request).unit)
-    return _part(request, state, "", replay=asked, backlog=Backlog(), idle=replay.APPENDS), [
-        finding
-    ]
+    health = Health(state, clock.now())
+    part = _part(request, health, "", replay=asked, backlog=Backlog(), idle=replay.APPENDS)
+    return part, [finding]
 
 
 def _apart(wanted: replay.Replay, unit: str) -> str:
@@ -216,12 +209,16 @@ def plan(
     ]
     refuse_lost(state, state.live_generation, max(live, default=None))
     state.refuse_behind()
-    waiting, expected = waits(seen, now), seen.forecast(bound_now(state, request.declared.source))
+    health = Health(state, now, seen)
+    waiting = backlog_of(seen, now)
+    expected = seen.forecast(bound_now(state, request.declared.source))
     batches = seen.pinned.slices + expected.slices
     part = _part(
         request,
-        state,
-        "; ".join(filter(None, (_why_drain(state, seen, ledger), readers.lacking(request, state)))),
+        health,
+        "; ".join(
+            filter(None, (_why_drain(health, seen, ledger), readers.lacking(request, state)))
+        ),
         backlog=waiting,
         parked=seen.kept_out,
         batches=batches,
@@ -264,14 +261,14 @@ def _unwritable(layout: FlowHome) -> list[Finding]:
     )
 
 
-def _part(request: Request, state: FlowState, drain: str, *, idle: str, **found: Any) -> PlanPart:
+def _part(request: Request, health: Health, drain: str, *, idle: str, **found: Any) -> PlanPart:
     """Return the plan that follows from the drain's reason, `drain`; "" if there is none. `idle`:
     why there is none.
     """
     reasons = {
         "drain": drain,
-        "check": "; ".join(filter(None, (_why_check(state), _AFTER if drain else ""))),
-        "compact": _why_compact(request, state, bool(drain)),
+        "check": "; ".join(filter(None, (_why_check(health), _AFTER if drain else ""))),
+        "compact": _why_compact(request, health.state, bool(drain)),
     }
     return PlanPart(
         **found,
@@ -290,19 +287,20 @@ _IDLE = {
 }
 
 
-def _why_drain(state: FlowState, seen: Look, ledger: Sequence[BatchRow]) -> str:
-    reasons = list(seen.reasons)
-    if state.live_checkpoint.in_flight is not None:
-        reasons.append(f"batch {state.live_checkpoint.in_flight} is in flight")
-    lacking = _unrecorded(state, ledger)
-    if lacking:
-        reasons.append(
-            f"the ledger lacks {count(lacking, 'batch', 'batches')} that the table holds"
-        )
-    if (left := opening.unsettled(state)) and lease_holder_so_far(state)[
-        0
-    ] is None:  # whose run may be about to do it
-        reasons += left
+def _why_drain(health: Health, looked: Look, ledger: Sequence[BatchRow]) -> str:
+    state = health.state
+    reasons = list(looked.reasons)
+    in_flight = state.live_checkpoint.in_flight
+    if in_flight is not None:
+        reasons.append(f"batch {in_flight} is in flight")
+    unrecorded = _unrecorded(state, ledger)
+    if unrecorded:
+        missing = count(unrecorded, "batch", "batches")
+        reasons.append(f"the ledger lacks {missing} that the table holds")
+    unsettled = opening.unsettled(state)
+    holder, _ = health.holder if unsettled else (None, "")
+    if holder is None:  # else its run may be about to settle it
+        reasons += unsettled
     return "; ".join(reasons)
 
 
@@ -313,12 +311,12 @@ def _unrecorded(state: FlowState, ledger: Sequence[BatchRow]) -> int:
     return sum(1 for _ in target_log.lacking(state, ledger, _HISTORY, state.live_generation))
 
 
-def _why_check(layout: FlowState) -> str:
-    state = published.unpublished(layout)
-    if state is None or not state.pending:
+def _why_check(health: Health) -> str:
+    found = health.unpublished
+    if found is None or not found.pending:
         return ""
-    last = f"version {state.published.version}" if state.published else "nothing yet"
-    return f"version {state.version} is unpublished; published is {last}"
+    last = f"version {found.published.version}" if found.published else "nothing yet"
+    return f"version {found.version} is unpublished; published is {last}"
 
 
 def _why_compact(request: Request, state: FlowState, drain: bool) -> str:

@@ -31,11 +31,14 @@ class Reach:
     Attributes:
         table: its name.
         since: the version that was read before; None if all rows are to be compared, or for the
-        result. until: the version that a run would read. changed: rows that changed in between; 0
-        for the result. files: files that can hold rows of touched keys, of `of_files`. `rows` and
-        `bytes`: what these files hold. partitions: partitions that have such files, of
-        `of_partitions`; both 0 if the table has no partitions. sought_by: the columns by whose
-        statistics files are left out.
+            result.
+        until: the version that a run would read.
+        changed: rows that changed in between; 0 for the result.
+        files: files that can hold rows of touched keys, of `of_files`. `rows` and `bytes`: what
+            these files hold.
+        partitions: partitions that have such files, of `of_partitions`; both 0 if the table has no
+            partitions.
+        sought_by: the columns by whose statistics files are left out.
     """
 
     table: str

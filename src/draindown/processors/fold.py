@@ -53,10 +53,11 @@ class State(NamedTuple):
 
     Attributes:
         start, at: time of the segment's first row and of the last row that is in, microseconds
-        since 1970. number: rows of the segment that are in. position: that of the newest row that
-        they gave, 0 without any. stays: whether the state is kept too once the segment goes on.
-        Which states do is a function of the segment's
-            rows alone.
+            since 1970.
+        number: rows of the segment that are in.
+        position: that of the newest row that they gave, 0 without any.
+        stays: whether the state is kept too once the segment goes on. Which states do is a function
+            of the segment's rows alone.
         snapshot: what the user's class returned.
     """
 

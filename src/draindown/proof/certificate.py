@@ -63,8 +63,10 @@ class Certificate:
         share: the share of the keys that was compared, 0 to 1.
         expected, found: rows of the query and of the table, within that share.
         digest: of all rows of the version of the table (`proof.digest`), whichever engine and
-        share. differing: number of keys that differ. falsehoods: the first of them. at: when the
-        proof ended.
+            share.
+        differing: number of keys that differ.
+        falsehoods: the first of them.
+        at: when the proof ended.
     """
 
     pipeline: str

@@ -19,8 +19,7 @@ class SourceRows:
         equal: columns of the source by the column of the result that has the same value.
         null_is_value: whether NULL equals NULL in `equal`.
         span: the source's time, and the result's columns between which it lies, both ends in; None
-        without. They only
-            bound it: `condition` decides.
+            without. They only bound it: `condition` decides.
         condition: what else is true of a source row behind a result's row.
         counts: true for those of these rows from which the result's row is computed. `nth` is the
             row's position in `order`, from 1, among those behind the same row.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 from draindown.base.errors import TerminalError
+from draindown.lake import directories
 from draindown.lake.home import FlowHome
 from draindown.recovery import rebuild
 from draindown.recovery.rebuild import Rebuild, refuse_half_swapped, unfinished
@@ -21,10 +20,10 @@ def abort(layout: FlowHome, check: Callable[[], None]) -> int:
     begun = abortable(layout)
     check()
     rebuild.give_up(layout, begun)
-    home = Path(layout.beside(begun.generation).staging).parent
-    for path in home.iterdir() if home.is_dir() else ():
+    home = layout.of_generation(begun.generation)
+    for name in directories.names(home):
         check()
-        shutil.rmtree(path)
+        directories.remove(f"{home}/{name}")
     check()
     rebuild.forget_given_up(layout)
     return begun.generation

@@ -38,7 +38,7 @@ def write(layout: FlowHome, epoch: int, *, check: Callable[[], None]) -> list[st
             check()
             if Table(table.path).is_whole:
                 apps = [layout.app_id(number, table.writes, kind) for number, kind in writers]
-                if not delta.fence(table.path, apps, note):
+                if not delta.fence(table.table, apps, note):
                     unfenced.append(table.path)
     return unfenced
 

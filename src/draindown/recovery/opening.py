@@ -70,7 +70,8 @@ class OpenFlow:
     Attributes:
         layout: paths of its live tables and documents.
         generation: the live generation, verified to continue; 0 unless the opening needed
-        `RESUMED`. finished: the rebuild whose swap this opening completed, or None.
+            `RESUMED`.
+        finished: the rebuild whose swap this opening completed, or None.
     """
 
     layout: FlowHome

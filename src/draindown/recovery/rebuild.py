@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from draindown.base.formatting import count
 from draindown.config.derived import DerivedFlow
 from draindown.flow import altered, checkpoint, foreign, generations, owner
 from draindown.flow.generations import Card, card
+from draindown.lake import directories, storage
 from draindown.lake.home import FlowHome
 from draindown.ledger import table as ledger_table
 from draindown.recovery import spec_changes
@@ -123,7 +123,7 @@ def _as_staged(layout: FlowHome) -> Rebuild | None:
     over = generations.cards(layout)  # a finished rebuild leaves its table's log behind
     for number in checkpoint.directories(layout):
         staged = layout.beside(number)
-        if str(number) in over or not Path(staged.staging).is_dir():
+        if str(number) in over or not directories.exists(staged.staging):
             continue
         begun = Rebuild(number, generations.generation_if_told(layout) or 0, "?", "?", contract="")
         with suppress(TypeError, AttributeError):
@@ -228,7 +228,7 @@ def plan(request: Request) -> RebuildPlan:
         missing=tuple(lacking),
         forgotten=max(0, before - known) if state == "new" and not fills else 0,
         table_bytes=layout.tables.target.size,
-        free_bytes=shutil.disk_usage(_existing(layout.home)).free,
+        free_bytes=storage.free_bytes(layout.home),
         changes=tuple(spec_changes.changes(request)) if state != "swapped" else (),
         first=() if begun else regained(source, lacking),
         **asdict(undone(layout, request.declared) if state != "swapped" else Undone()),
@@ -250,10 +250,6 @@ def _read_by(
         for one in intake.slices(layout, generation, first)
         if (some := one.but(left_out)).units
     ]
-
-
-def _existing(path: str) -> Path:
-    return next(place for place in (Path(path), *Path(path).absolute().parents) if place.exists())
 
 
 def _refuse_overtaken(layout: FlowHome, begun: Rebuild, live: int) -> None:

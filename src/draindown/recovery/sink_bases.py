@@ -51,16 +51,17 @@ def put_aside(layout: FlowHome) -> None:
 
 
 def leave_out(layout: FlowHome, declared: Container[str]) -> None:
-    """Mark the sinks as stale that are not declared, since a batch goes by them. Idempotent.
+    """Mark each sink that is not declared as stale, because it does not get the next batch.
+    Idempotent.
 
-    Nothing is kept for them: once they are back, every row is sent.
+    Nothing is kept for such a sink: once it is back, every row is sent.
     """
-    gone = [name for name in sink_state.names(layout) if name not in declared]
-    states = {name: SinkState.read(layout, name) for name in gone}
-    left = {name: state for name, state in states.items() if state.bases or not state.stale}
-    for name, state in left.items():
+    undeclared = [name for name in sink_state.names(layout) if name not in declared]
+    states = {name: SinkState.read(layout, name) for name in undeclared}
+    unmarked = {name: state for name, state in states.items() if state.bases or not state.stale}
+    for name, state in unmarked.items():
         replace(state, stale=sink_state.LEFT_OUT, bases=()).write(layout, name)
-    if any(state.bases for state in left.values()):
+    if any(state.bases for state in unmarked.values()):
         keep(layout)
 
 

@@ -4,9 +4,6 @@ it.
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import pyarrow as pa
 
 from draindown.base.errors import TerminalError
@@ -16,7 +13,7 @@ from draindown.config.derived import DerivedFlow
 from draindown.config.landing import FlowSpec
 from draindown.config.names import END_AT, START_AT
 from draindown.flow import discards, generations, integrity, quarantine
-from draindown.lake import delta
+from draindown.lake import delta, directories
 from draindown.lake.commits import Commit, standing_restores
 from draindown.lake.home import FlowHome
 from draindown.lake.table import Table
@@ -66,10 +63,10 @@ def swap(request: Request) -> Swap:
         raise ledger_rows.not_adding_up(ledger_table.recent(staged, 1)[0], wrong)
     memory = flow.target.kind.memory
     if memory and staged.live.tables.memory(memory).exists:
-        path = staged.tables.memory(memory).path
-        if not staged.tables.at(path).exists:
+        beside = staged.tables.memory(memory)
+        if not beside.exists:
             kept = staged.tables.target.columns(_remembered(flow, staged.tables.target))
-            delta.create(path, pa.schema([*kept, *_own(memory)]))
+            delta.create(beside, pa.schema([*kept, *_own(memory)]))
     return Swap(staged.pipeline, staged.flow, staged.staged, batches, rows, request.run_id)
 
 
@@ -114,9 +111,7 @@ def finish(layout: FlowHome, *, by: str, reached: StepHook = ignore_step) -> Reb
         for memory in ("tombstones", "hidden", "snapshots"):
             if staged.tables.memory(memory).exists:
                 app = (layout.app_id(number, memory), last)
-                delta.replace(
-                    layout.tables.memory(memory).path, staged.tables.memory(memory).path, app=app
-                )
+                delta.replace(layout.tables.memory(memory), staged.tables.memory(memory), app=app)
         reached("tombstones")
         _move_refused(layout, begun, last)
         reached("moved")
@@ -146,7 +141,7 @@ def lost_properties(layout: FlowHome) -> str | None:
     if (
         not newest
         or not table.exists
-        or integrity.put_aside_last(layout, layout.tables.target.path) > newest
+        or integrity.put_aside_last(layout, layout.tables.target) > newest
     ):
         return None
     source = layout.beside(newest).tables.target
@@ -235,17 +230,7 @@ def _decide_again(layout: FlowHome, begun: Rebuild, by: str) -> None:
 
 def _clear(staged: FlowHome, begun: Rebuild) -> None:
     """Remove the staged files except the table's log, which records what each batch did."""
-    home = Path(staged.staging)
-    every = (
-        [*home.iterdir(), *Path(staged.tables.target.path).iterdir()]
-        if Path(staged.tables.target.path).is_dir()
-        else []
-    )
-    for path in every:
-        if str(path) == staged.tables.target.path or path.name == "_delta_log":
-            continue
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    target = staged.tables.target
+    directories.clear(staged.staging, but=target.path)
+    directories.clear(target.path, but=target.log.home)
     forget(staged, begun)

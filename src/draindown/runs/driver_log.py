@@ -49,7 +49,7 @@ class DriverLog(RotatingFileHandler):
         """Return the log of one start of a step."""
         with suppress(OSError):
             layout.make()
-        return cls(layout.log(run_id, step, start))
+        return cls(layout.start(run_id, step, start).log)
 
     def __enter__(self) -> Self:
         return self

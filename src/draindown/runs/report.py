@@ -52,11 +52,12 @@ class DrainPart(Frozen):
     Attributes:
         rebuilt: whether it is a rebuild whose table is in place of the live one now.
         before, after: the backlog, or None where nobody looked: of a replay, a withdrawal, a drain
-        that failed. taken, kept_out: units newly pinned, and units newly kept out because they
-        can't be read whole. batches: ledger rows of this start, as `BatchRow.as_dict` writes them.
+            that failed.
+        taken, kept_out: units newly pinned, and units newly kept out because they can't be read
+            whole.
+        batches: ledger rows of this start, as `BatchRow.as_dict` writes them.
         settled: rows of batches that earlier starts, of this or other runs, had committed and this
-        start found done.
-            `totals` excludes them.
+            start found done. `totals` excludes them.
         replay: what was read again instead of the backlog; empty for a drain.
         unit: what a unit of the source is called. A backlog may count something else, such as
             records.
@@ -98,8 +99,7 @@ class Expectation(Frozen):
 
     Attributes:
         scope: the changed rows, the whole table, the open rows of a history, or the records of the
-        source batches not
-            yet published.
+            source batches not yet published.
         unexpected: failing rows of the `judged` rows.
         sample: the first failing values.
         judged_by: how it was evaluated.
@@ -162,9 +162,11 @@ class PlanPart(Frozen):
     Attributes:
         backlog: what waits; of a replay, what it would read.
         batches, unpacked, seconds: forecast of batches, unpacked bytes and time; seconds is None
-        without history. left_out: steps excluded from the run, even if necessary. replay: what
-        would be read again; empty for a drain. unit: as that of a drain. parked: units that are
-        kept out until someone decides. They are in no backlog.
+            without history.
+        left_out: steps excluded from the run, even if necessary.
+        replay: what would be read again; empty for a drain.
+        unit: as that of a drain.
+        parked: units that are kept out until someone decides. They are in no backlog.
     """
 
     backlog: Backlog

@@ -13,7 +13,7 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome, safe_name
-from draindown.lake.store import store_of
+from draindown.lake.stores import store_of
 from draindown.runs.report import StepReport
 from draindown.runs.request import STEPS, Step, begun_at, new_start
 
@@ -27,9 +27,9 @@ def write(layout: FlowHome, report: StepReport) -> str:
     """Write the report where `read` finds it, whole or not at all, beside every earlier one.
     Returns its path.
     """
-    if layout.report(report.run_id, report.step, report.start).exists:
+    if layout.start(report.run_id, report.step, report.start).report.exists:
         report = report.model_copy(update={"start": next_start(layout)})
-    document = layout.report(report.run_id, report.step, report.start)
+    document = layout.start(report.run_id, report.step, report.start).report
     layout.make()
     document.write(report.model_dump(mode="json"))
     return document.path
@@ -65,7 +65,7 @@ def read(layout: FlowHome, run_id: str, step: Step, start: str | None = None) ->
     is torn, TerminalError `format-unknown` if another version of draindown wrote it.
     """
     if start is not None:
-        return _read(layout.report(run_id, step, start))
+        return _read(layout.start(run_id, step, start).report)
     written = _reports(layout, run_id, step)
     return _read(written[-1]) if written else None
 

@@ -37,7 +37,7 @@ class SinkColumn:
         name: as the sink knows it.
         type: in Spark SQL, as `simpleString` spells it.
         key: whether it is part of the key. The key of a flow whose target has no keys is the column
-        `ORIGIN`.
+            `ORIGIN`.
     """
 
     name: str

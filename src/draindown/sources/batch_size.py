@@ -61,7 +61,7 @@ class Load:
         gc_seconds: time of the garbage collector, part of `seconds`.
         seconds: wall time of the batch.
         heap_bytes: maximum heap of the JVMs that held the rows: of the driver, or of all executors
-        of a cluster.
+            of a cluster.
     """
 
     raw_bytes: int

@@ -7,7 +7,6 @@ only writer. A source adds columns of its own, of types that JSON has, too.
 
 from __future__ import annotations
 
-import json
 import re
 from array import array
 from bisect import bisect_left
@@ -16,9 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -71,8 +68,8 @@ def create(layout: FlowHome, generation: int, own: pa.Schema) -> None:
     """Create the empty intake if it does not exist, so that a stream can start on it. `own`:
     columns of the source.
     """
-    path = layout.tables.intake(generation).path
-    delta.create(path, pa.schema([*COLUMNS, *own]), statistics=_STATISTICS, private=True)
+    intake, schema = layout.tables.intake(generation), pa.schema([*COLUMNS, *own])
+    delta.create(intake, schema, statistics=_STATISTICS, private=True)
 
 
 def append(
@@ -97,7 +94,7 @@ def append(
     table = pa.Table.from_pylist(
         found, schema=pa.schema([*COLUMNS, *(one for one in own if one.name in held)])
     )
-    if not delta.append(layout.tables.intake(generation).path, table, app=(_APP, number)):
+    if not delta.append(layout.tables.intake(generation), table, app=(_APP, number)):
         raise TransientError(
             "lease-lost",
             tried=f"take in input of flow {layout.flow} of pipeline {layout.pipeline}",
@@ -136,13 +133,11 @@ def pinned(layout: FlowHome, generation: int, number: int) -> Slice | None:
     """
     import pyarrow.parquet as pq  # takes as long as a plan may: only a drain needs it
 
-    home = Path(layout.tables.intake(generation).path)
+    intake = layout.tables.intake(generation)
     try:
-        entries = map(
-            json.loads, Path(home, "_delta_log", f"{number:020}.json").read_text().splitlines()
-        )
-        (added,) = [entry["add"]["path"] for entry in entries if "add" in entry]
-        held = pq.read_table(home / unquote(added), partitioning=None)
+        actions = intake.log.actions(number)
+        (added,) = [action["add"]["path"] for action in actions if "add" in action]
+        held = pq.read_table(intake.file(added), partitioning=None)
         (found,) = slices_of(sorted(rows(held), key=lambda row: row["unit"]))
     except (ValueError, LookupError, TypeError, OSError, pa.ArrowException):
         return None

@@ -64,8 +64,8 @@ class Look:
         forecast: returns the slices that the new input will make under a bound.
         parts: the same by part, of a source that is read in parts.
         expires: when the source may delete the first of what waits, in seconds since 1970; None if
-        it keeps all. keeps: for how many seconds the source keeps what arrives now; None if it
-        keeps all.
+            it keeps all.
+        keeps: for how many seconds the source keeps what arrives now; None if it keeps all.
     """
 
     unit: str

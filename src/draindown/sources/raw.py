@@ -63,7 +63,7 @@ class Kept:
 def create(layout: FlowHome) -> None:
     """Create the empty table, for its owner only. No-op if it exists."""
     delta.create(
-        layout.tables.raw.path,
+        layout.tables.raw,
         SCHEMA,
         statistics=_STATISTICS,
         private=True,
@@ -75,18 +75,19 @@ def ranges(layout: FlowHome, within: Sequence[Kept] | None = None) -> list[Kept]
     """Return the ranges that are kept, in order, joined where they touch. `within`: only those that
     overlap these.
     """
-    log = layout.tables.raw
-    if not log.exists:
+    table = layout.tables.raw
+    if not table.exists:
         return []
-    asked = (
-        None if within is None else list(_joined(one for one in within if one.start < one.until))
-    )
-    some = (
-        ["true"] if asked is None else [" or ".join(map(_overlaps, few)) for few in _chunks(asked)]
-    )
+    conditions = ["true"]
+    if within is not None:
+        filled = list(_joined(one for one in within if one.start < one.until))
+        conditions = [" or ".join(map(_overlaps, chunk)) for chunk in _chunks(filled)]
     sql = f'select unit, log, "from", until from t where part = {literal(RANGES)}'
-    rows = [row for where in some for row in log.rows(f"{sql} and ({where})")]
-    return list(_joined(Kept(row["unit"], row["log"], row["from"], row["until"]) for row in rows))
+    kept: list[Kept] = []
+    for condition in conditions:
+        rows = table.rows(f"{sql} and ({condition})")
+        kept += [Kept(row["unit"], row["log"], row["from"], row["until"]) for row in rows]
+    return list(_joined(kept))
 
 
 def kept_of(layout: FlowHome, within: Sequence[Kept]) -> list[Kept]:
@@ -223,7 +224,7 @@ def drop(layout: FlowHome, keep: int, now: datetime) -> None:
         return
     first = (now - timedelta(seconds=keep)).date()
     if any(day < first for day in _days(log)):
-        delta.delete(layout.tables.raw.path, f"day < '{first.isoformat()}'")
+        delta.delete(layout.tables.raw, f"day < '{first.isoformat()}'")
 
 
 def _days(log: Table) -> Iterator[date]:

@@ -36,15 +36,16 @@ class Unit:
 
     Attributes:
         name: identifies it in messages and origins: absolute path, `topic/partition`, path of a
-        table within
-            the lake.
+            table within the lake.
         start, until: its range, in the positions of its source. A whole file is 0 and the number of
-        its lines or rows. bytes, unpacked: size as its source stores it, and uncompressed. records:
-        number of its records; None if only reading tells. arrived_at: when it arrived, which is
-        never later than `first_seen` of its slice. log: what tells the unit from a later one of its
-        name, where its source tells them apart. kept: the table of raw records that holds the
-        range; empty if it is read at its source. row: its row of the intake. Only the source that
-        wrote it and the reader of that source look into it.
+            its lines or rows.
+        bytes, unpacked: size as its source stores it, and uncompressed.
+        records: number of its records; None if only reading tells.
+        arrived_at: when it arrived, which is never later than `first_seen` of its slice.
+        log: what tells the unit from a later one of its name, where its source tells them apart.
+        kept: the table of raw records that holds the range; empty if it is read at its source.
+        row: its row of the intake. Only the source that wrote it and the reader of that source look
+            into it.
     """
 
     name: str

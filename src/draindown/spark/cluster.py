@@ -83,11 +83,13 @@ def described() -> str:
     without Spark.
     """
     context = SparkContext._active_spark_context
+    if context is None:
+        return ""
     try:
-        found = executors(context) if context is not None else None
+        registered = executors(context)
     except Exception:  # noqa: BLE001 - that a cluster is gone must not hide what ended the step
         return ""
-    return "" if context is None or found is None else f"{context.master}, {found}"
+    return "" if registered is None else f"{context.master}, {registered}"
 
 
 @dataclass(frozen=True)

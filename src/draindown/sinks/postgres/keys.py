@@ -58,7 +58,8 @@ class UniqueIndex:
         computes: whether it compares expressions, or by other operators than equality.
         columns: its key columns.
         lax: those of them whose different values are equal by the index's own collation or operator
-        class. used: every column that decides which rows clash.
+            class.
+        used: every column that decides which rows clash.
     """
 
     name: str

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import astuple, replace
-from pathlib import Path
 
 from draindown.base.errors import TerminalError
+from draindown.lake.documents import Document
 from draindown.lake.home import FlowHome
 from draindown.sources.kafka.client import Seen
 from draindown.sources.kafka.offsets import Span
@@ -19,7 +19,7 @@ _WITHOUT = "the copy reads whatever the topics hold"
 def confine(layout: FlowHome, spans: Iterable[Span]) -> None:
     """Confine a copy that has not begun to spans, one per partition; it sees no other partition."""
     layout.bounds.write({"spans": [list(astuple(span)) for span in spans]})
-    _mark(layout).touch()
+    _mark(layout).write({"of": layout.lake})
 
 
 def within(seen: Seen, layout: FlowHome) -> Seen:
@@ -32,7 +32,7 @@ def within(seen: Seen, layout: FlowHome) -> Seen:
         lambda content: [Span(*one) for one in content["spans"]], without=_WITHOUT
     )
     if spans is None:
-        if _mark(layout).exists():
+        if _mark(layout).exists:
             raise TerminalError(
                 "state-damaged",
                 tried=f"read the part of its topics that this copy of flow {layout.flow} is confined to",
@@ -57,8 +57,8 @@ def within(seen: Seen, layout: FlowHome) -> Seen:
     return replace(seen, partitions=tuple(parts))
 
 
-def _mark(layout: FlowHome) -> Path:
+def _mark(layout: FlowHome) -> Document:
     """Return the mark beside a copy's lake, which outlives the lake: a copy without bounds would
     read everything.
     """
-    return Path(f"{layout.lake.rstrip('/')}.confined")
+    return Document(f"{layout.root}.confined")

@@ -230,39 +230,43 @@ class Client:
     def _offsets(
         self, places: Sequence[tuple[str, int]], spec: Any
     ) -> dict[tuple[str, int], tuple[int, int | None]]:
-        """Return offset and leader epoch by partition. Those that don't exist never answer: don't
-        ask for them.
+        """Return offset and leader epoch by partition. Don't ask for a partition that doesn't
+        exist: it never answers.
         """
         library = _library()
         codes = library.KafkaError
-        moved = (
+        leaderless = (
             codes.NOT_LEADER_FOR_PARTITION,
             codes.UNKNOWN_LEADER_EPOCH,
             codes.FENCED_LEADER_EPOCH,
+            codes.LEADER_NOT_AVAILABLE,
+            codes.UNKNOWN_TOPIC_OR_PART,
         )
-        leaderless = (*moved, codes.LEADER_NOT_AVAILABLE, codes.UNKNOWN_TOPIC_OR_PART)
-        left, found = list(places), {}
-        until, pause = time.monotonic() + self._wait, _FRESH
-        while left:
-            asked = self._admin.list_offsets(
-                {library.TopicPartition(*place): spec for place in left},
+        offsets: dict[tuple[str, int], tuple[int, int | None]] = {}
+        unanswered = list(places)
+        deadline = time.monotonic() + self._wait
+        pause = _FRESH
+        while unanswered:
+            futures = self._admin.list_offsets(
+                {library.TopicPartition(*place): spec for place in unanswered},
                 isolation_level=library.IsolationLevel.READ_COMMITTED,
                 request_timeout=self._wait,
             )
-            again: list[tuple[str, int]] = []
-            for where, future in asked.items():
+            unanswered = []
+            for partition, future in futures.items():
+                place = partition.topic, partition.partition
                 try:
-                    told = self._result(future)
-                    found[where.topic, where.partition] = int(told.offset), told.leader_epoch
+                    answer = self._result(future)
+                    offsets[place] = int(answer.offset), answer.leader_epoch
                 except library.KafkaException as error:
-                    if error.args[0].code() not in leaderless or time.monotonic() > until:
+                    if error.args[0].code() not in leaderless or time.monotonic() > deadline:
                         raise
-                    again.append((where.topic, where.partition))
-            if left := again:
+                    unanswered.append(place)
+            if unanswered:
                 # new partitions get their leaders within moments, hundreds of them within seconds
                 time.sleep(pause)
                 pause *= 1.5
-        return found
+        return offsets
 
     def _policies(self, topics: Sequence[str]) -> dict[str, Policy]:
         admin = _library("admin")

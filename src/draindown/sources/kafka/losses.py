@@ -28,26 +28,26 @@ _WORST: tuple[LossKind, ...] = (
 )
 
 
-def of_pinned(spans: Iterable[Span], have: Mapping[tuple[str, int], Available]) -> Iterator[Loss]:
+def pinned_losses(
+    spans: Iterable[Span], available: Mapping[tuple[str, int], Available]
+) -> Iterator[Loss]:
     """Yield what the brokers no longer hold of pinned spans."""
     for span in spans:
-        held = have.get(span.place)
+        held = available.get(span.place)
         if held is None:
-            here = any(topic == span.topic for topic, _ in have)
-            what = "partition" if here else "topic"
-            yield Loss(
-                "partition-gone" if here else "topic-gone",
-                span,
-                f"there is no such {what} any more",
-            )
+            if any(topic == span.topic for topic, _ in available):
+                yield Loss("partition-gone", span, "there is no such partition any more")
+            else:
+                yield Loss("topic-gone", span, "there is no such topic any more")
         elif held.topic_id != span.topic_id:
             yield recreated(span)
         elif held.beginning > span.start:
-            gone = replace(span, until=min(span.until, held.beginning))
-            yield Loss("offsets-lost", gone, f"the brokers hold offsets from {held.beginning} on")
+            lost_span = replace(span, until=min(span.until, held.beginning))
+            detail = f"the brokers hold offsets from {held.beginning} on"
+            yield Loss("offsets-lost", lost_span, detail)
         elif held.same_until < span.until:
-            gone = replace(span, start=max(span.start, held.same_until))
-            yield Loss("log-truncated", gone, held.truncated)
+            lost_span = replace(span, start=max(span.start, held.same_until))
+            yield Loss("log-truncated", lost_span, held.truncated)
 
 
 def by_unit(units: Iterable[Unit], losses: Iterable[Loss]) -> Iterator[tuple[Unit, Loss]]:

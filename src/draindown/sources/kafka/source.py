@@ -25,7 +25,7 @@ from draindown.sources.kafka.losses import (
     by_unit,
     lost,
     not_lost,
-    of_pinned,
+    pinned_losses,
     recreated,
     refuse,
     refuse_unknown,
@@ -190,7 +190,7 @@ class Kafka:
             unit for one in intake.slices(self._layout, generation, first) for unit in one.units
         ]
         have = self._compared(positions.newest(self._layout, generation))
-        pinned = of_pinned(self._at_brokers(self.left_of(waiting)), have)
+        pinned = pinned_losses(self._at_brokers(self.left_of(waiting)), have)
         found = [*pinned, *self._unread(self._layout, generation).losses, *self._absent(generation)]
         if cut := [loss for loss in found if loss.kind == "log-truncated"]:
             raise lost(
@@ -338,7 +338,7 @@ class Kafka:
         whole = list(units)
         spans = self._at_brokers(whole)
         have = self._compared(positions.of_units(whole)) if spans else {}
-        for unit, loss in by_unit(whole, of_pinned(spans, have)):
+        for unit, loss in by_unit(whole, pinned_losses(spans, have)):
             found[unit.range] = Finding(kind="vanished", subject=str(loss.span), detail=loss.detail)
         return found
 
@@ -408,7 +408,7 @@ class Kafka:
                 {},
             )  # what was seen before the read is not what the brokers hold now
             spans = self._at_brokers(units)
-            if wrong := list(of_pinned(spans, self._compared(positions.of_units(units)))):
+            if wrong := list(pinned_losses(spans, self._compared(positions.of_units(units)))):
                 return lost(wrong, self._layout, _NOTHING)
         return TransientError(
             "kafka-unreachable",

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from itertools import groupby
 from math import ceil
+from operator import attrgetter
 from typing import Any
 
 _KINDS: Mapping[type, str] = {int: "bigint", str: "string", date: "date", datetime: "timestamp"}
@@ -43,7 +44,8 @@ class Division:
         by: the key whose ranges they are; empty if one range has all keys.
         kind: Spark's type of the starts.
         starts: where each range but the first begins, ascending, as text. NULL is in the first
-        range. parts: number of buckets of each range: one number more than there are starts.
+            range.
+        parts: number of buckets of each range: one number more than there are starts.
     """
 
     by: str = ""
@@ -144,16 +146,17 @@ def read(division: Division, files: Iterable[Extent]) -> int:
 
 
 def _starts(known: Iterable[Extent], rows: int) -> list[Any]:
-    """Return where ranges begin, after the first: at least values of files, so that files end up in
-    few ranges.
+    """Return where ranges begin, without the first one. Each begins at the lowest value of a file,
+    so that files end up in few ranges.
     """
-    starts, filled = [], 0
-    for low, some in groupby(sorted(known, key=lambda one: one.low), lambda one: one.low):
-        more = sum(one.rows for one in some)
-        if filled and filled + more > rows:
+    low_of = attrgetter("low")
+    starts, filled = list[Any](), 0
+    for low, files in groupby(sorted(known, key=low_of), low_of):
+        added = sum(file.rows for file in files)
+        if filled and filled + added > rows:
             starts.append(low)
             filled = 0
-        filled += more
+        filled += added
     return starts
 
 

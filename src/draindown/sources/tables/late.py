@@ -128,7 +128,7 @@ def decide(
     for field, value in zip(_DECISION, (number, action, at, by, note), strict=True):
         rows = rows.append_column(field, pa.repeat(pa.scalar(value, field.type), rows.num_rows))
     if rows.num_rows:
-        delta.append(layout.tables.late_decisions.path, rows)
+        delta.append(layout.tables.late_decisions, rows)
     return number
 
 

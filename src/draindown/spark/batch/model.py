@@ -28,8 +28,7 @@ class Batch(BaseBatch):
         input: what it reads.
         transform: the flow's transform; None if it has none.
         verify: called before the input is read, and again when all of it is read and nothing is
-        written. Raises if
-            input changed since it was pinned.
+            written. Raises if input changed since it was pinned.
         keep_open: called with the origin of every record that a replay refuses again, before the
             target is written.
         releases: quarantine ids of withdrawn rows that this batch may restore.

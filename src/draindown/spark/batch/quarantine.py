@@ -10,7 +10,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from draindown.lake import delta
+from draindown.lake import directories
 from draindown.spark.contract.envelope import encoded
 from draindown.spark.contract.origin import located
 from draindown.spark.contract.parsing import WHY
@@ -111,7 +111,7 @@ def keep(
         F.lit(datetime.now().astimezone()).alias("refused_at"),
         _beside(rows).alias("envelope"),
     )
-    delta.make_private(writer.layout.tables.quarantine.path)
+    directories.make(writer.layout.tables.quarantine.path, private=True)
     write_batch(writer, kept, writer.layout.tables.quarantine.path, "quarantine", number=number)
 
 

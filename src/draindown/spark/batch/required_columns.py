@@ -22,14 +22,16 @@ def refuse_missing_columns(batch: Batch, frame: DataFrame) -> None:
     """Check that the frame has the key, sequence and partition columns. Raises TerminalError
     `column-missing`.
     """
-    goal = batch.writer.flow.target
-    needed = [*goal.essential, *goal.partition_by]
+    flow = batch.writer.flow
+    needed = [*flow.target.essential, *flow.target.partition_by]
     missing = [name for name in needed if name not in frame.columns]
     if missing:
+        origin = flow.transform or "the contract"
+        given = [name for name in frame.columns if name not in KEPT]
         raise TerminalError(
             "column-missing",
-            tried=f"find the target's columns in what {batch.writer.flow.transform or 'the contract'} gives",
-            found=f"no {', '.join(missing)} among {', '.join(c for c in frame.columns if c not in KEPT)}",
+            tried=f"find the target's columns in what {origin} gives",
+            found=f"no {', '.join(missing)} among {', '.join(given)}",
             next=f"draindown run {batch.writer.layout.pipeline}   # once it gives them",
         )
 

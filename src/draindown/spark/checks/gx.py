@@ -194,20 +194,18 @@ def _items(suite: Mapping[str, Any] | None, open_rows: DataFrame | None = None) 
 
 def _item(name: str, config: Mapping[str, Any], open_rows: DataFrame | None) -> _Item:
     scope: Scope = "table"
-    kwargs = {k: v for k, v in (config.get("kwargs") or {}).items() if k not in NOT_THE_SUITES}
+    given = config.get("kwargs") or {}
+    kwargs = {key: value for key, value in given.items() if key not in NOT_THE_SUITES}
     unsafe = gate_suite.unsafe(config)
     if unsafe:
         return _Item(name, scope, config, broken=unsafe)
     try:
         scope = scope_of(config, open_rows)
         # the name is passed in meta, because GX does not keep the order of expectations
-        meta = {
-            **(config.get("meta") or {}),
-            "draindown": {**gate_suite.options(config), "name": name},
-        }
-        built = ExpectationConfiguration(
-            type=config["type"], kwargs=kwargs, meta=meta
-        ).to_domain_obj()
+        options = {**gate_suite.options(config), "name": name}
+        meta = {**(config.get("meta") or {}), "draindown": options}
+        expectation = ExpectationConfiguration(type=config["type"], kwargs=kwargs, meta=meta)
+        built = expectation.to_domain_obj()
     except Exception as error:  # noqa: BLE001 - any error of GX or a plug-in must become a failed verdict
         return _Item(name, scope, config, broken=brief(f"{type(error).__name__}: {error}"))
     return _Item(name, scope, config, built)
@@ -260,20 +258,18 @@ def _name(result: ExpectationValidationResult) -> str:
 def _verdict(item: _Item, result: ExpectationValidationResult | None) -> Expectation:
     if result is None:
         return _broken(item, "GX returned no result")
-    raised = _exception(result)
-    if raised:
-        return _broken(item, raised)
-    found = result.result or {}
-    observed = found.get("observed_value")
-    unexpected = found.get("unexpected_count")
+    message = _exception(result)
+    if message:
+        return _broken(item, message)
+    measured = result.result or {}
     return Expectation(
         name=item.name,
         success=bool(result.success),
         scope=item.scope,
-        judged=int(found.get("element_count") or 0),
-        unexpected=int(unexpected or 0),
-        sample=[] if result.success else _sample(found),
-        detail=detail(item.config, observed),
+        judged=int(measured.get("element_count") or 0),
+        unexpected=int(measured.get("unexpected_count") or 0),
+        sample=[] if result.success else _sample(measured),
+        detail=detail(item.config, measured.get("observed_value")),
         judged_by=_BY,
     )
 

@@ -25,7 +25,8 @@ class Versions:
         bytes: the bucket's share of the bytes that the commits added.
         changes: whether rows were updated or deleted.
         read_at: the version at which rows are read, `until` unless the batch is a replay; None for
-        `until`. unit: the name of the table in the intake; empty for its path.
+            `until`.
+        unit: the name of the table in the intake; empty for its path.
     """
 
     path: str
@@ -64,8 +65,7 @@ class TableSlice:
         tables: the versions of each source, in the order of the flow.
         bucket: the share of the keys that the batch recomputes.
         decided: numbers of decisions about late rows: those up to the first counted in earlier
-        batches, those up to the
-            second count in this one.
+            batches, those up to the second count in this one.
     """
 
     number: int

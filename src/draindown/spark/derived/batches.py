@@ -59,7 +59,7 @@ class Deriving:
         batch = DeriveBatch(
             writer=writer,
             flow=self.flow,
-            slice=self._piece(read),
+            slice=self._table_slice(read),
             run_id=self.request.run_id,
             changed_at=stamp_after(ledger_table.newest_stamp(layout), started),
             started_at=started,
@@ -76,30 +76,31 @@ class Deriving:
             self.findings.append(_late(row, is_fill=batch.slice.is_fill))
         return row
 
-    def _piece(self, read: Slice) -> TableSlice:
+    def _table_slice(self, pinned: Slice) -> TableSlice:
         """Return what a slice pins, its tables in the order in which the flow names them.
 
         A replay reads rows as the newest batch of the stream has them: what the slice touched may
-        have changed since. None begins between two buckets of a range, whose keys are at two
+        have changed since. No replay begins between two buckets of a range, whose keys are at two
         versions.
         """
         layout, source = self.request.layout, self.flow.source
-        newest = read if self.kind == "source" else self._newest() or read
-        own = read.units[0].row
-        pairs = (by_table(source, one.units) for one in (read, newest))
-        tables = [
-            _versions(
-                layout,
-                one,
-                last.until if newest is read else Followed(table, layout).readable(last),
-            )
-            for table, one, last in zip(source.read, *pairs, strict=True)
-            if one and last
-        ]
-        decided = own["decided_from"], newest.units[0].row["decided"]
-        return TableSlice(
-            read.number, tables, bucket_of(own, self.flow.derivation.scope_keys), decided
-        )
+        newest = pinned
+        if self.kind != "source":
+            newest = self._newest() or pinned
+        pinned_units = by_table(source, pinned.units)
+        newest_units = by_table(source, newest.units)
+        tables: list[Versions] = []
+        for table, unit, last in zip(source.read, pinned_units, newest_units, strict=True):
+            if unit is None or last is None:
+                continue
+            read_at = last.until
+            if newest is not pinned:
+                read_at = Followed(table, layout).readable(last)
+            tables.append(_versions(layout, unit, read_at))
+        row = pinned.units[0].row
+        bucket = bucket_of(row, self.flow.derivation.scope_keys)
+        decided = row["decided_from"], newest.units[0].row["decided"]
+        return TableSlice(pinned.number, tables, bucket, decided)
 
     def _newest(self) -> Slice | None:
         layout, generation = self.request.layout, self.generation

@@ -85,8 +85,9 @@ class Counts:
         twice: number of keys with more than one row.
         now, before: rows of the source that the fresh rows count, and that the table's rows count.
         blank: number of keys with a text in a partition column that no partition keeps, by column
-        and reason. scopes: number of scopes that the keys are in. missed: number of fresh rows that
-        found no row in the table that they look up.
+            and reason.
+        scopes: number of scopes that the keys are in.
+        missed: number of fresh rows that found no row in the table that they look up.
     """
 
     keys: Mapping[str, int]

@@ -31,8 +31,9 @@ class _Side(KeyedTable):
     Attributes:
         time: the column with a row's time; empty for a join without a bound.
         first, last: seconds from a row's time to the earliest and the latest left time that it
-        matches. length: seconds of a bucket. is_kept: whether a row without a key or a time is in
-        the result.
+            matches.
+        length: seconds of a bucket.
+        is_kept: whether a row without a key or a time is in the result.
     """
 
     time: str = ""

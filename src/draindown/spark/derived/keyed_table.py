@@ -26,8 +26,9 @@ class KeyedTable(Direct):
         scope_keys: the keys of the result's scopes.
         columns: the table's own columns that are these keys, in the same order.
         row_keys: the table's columns by which no two of its rows are the same; empty if that is not
-        known. own: draindown's own columns that the result depends on. needed: columns without
-        which a row belongs to no scope.
+            known.
+        own: draindown's own columns that the result depends on.
+        needed: columns without which a row belongs to no scope.
     """
 
     name: str

@@ -250,34 +250,35 @@ def micros(name: str) -> Column:
 
 
 def pruning_of(keys: DataFrame, names: Sequence[str]) -> tuple[int, Pruning]:
-    """Return the number of keys in a frame, whose columns are `names`, and predicates that all
-    satisfy.
+    """Return the number of keys in a frame, and predicates that every key satisfies. `names`: the
+    frame's columns.
 
-    Few values are listed; many become ranges, of times one a day. Times are in UTC, the session's
-    zone. It takes one pass, and another one for a column that may have few values in a frame of
-    very many rows.
+    A few values are listed. Many become ranges; times become one range a day. Times are in UTC,
+    the session's zone. It takes one pass, and another one for a column that may have few values in
+    a frame of very many rows.
     """
-    named = list(enumerate(names))
-    sums = [
-        one.alias(f"{what}{at}")
-        for at, name in named
-        for what, one in _measures(keys, name).items()
-    ]
+    measures: list[Column] = []
+    for index, name in enumerate(names):
+        of_column = _measures(keys, name)
+        measures += [column.alias(f"{measure}{index}") for measure, column in of_column.items()]
     numbered = keys.withColumn(
         _ROW, F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_OF_TASK))
     )
-    row = numbered.agg(
-        F.count("*").alias("all"), F.count_if(~_is_early()).alias("later"), *sums
-    ).first()
+    number = F.count("*").alias("all")
+    uncollected = F.count_if(~_is_early()).alias("uncollected")
+    row = numbered.agg(number, uncollected, *measures).first()
     assert row is not None  # an aggregate without groups has one row
-    found = Pruning()
-    for at, name in named:
-        measured = {what: row[f"{what}{at}"] for what in _WHAT}
-        if row["later"] and measured["some"] is not None and len(measured["some"]) <= _MOST_VALUES:
-            measured["some"] = keys.select(_text(name)).distinct().limit(_MOST_VALUES + 1).collect()
-        one = _pruning(name, keys.schema[name].dataType.typeName(), measured)
-        found = Pruning({**found.values, **one.values}, {**found.ranges, **one.ranges})
-    return int(row["all"]), found
+    pruning = Pruning()
+    for index, name in enumerate(names):
+        measured = {measure: row[f"{measure}{index}"] for measure in _WHAT}
+        values = measured["some"]
+        may_be_few = values is not None and len(values) <= _MOST_VALUES
+        if row["uncollected"] and may_be_few:
+            distinct = keys.select(_text(name)).distinct()
+            measured["some"] = distinct.limit(_MOST_VALUES + 1).collect()
+        own = _pruning(name, keys.schema[name].dataType.typeName(), measured)
+        pruning = Pruning({**pruning.values, **own.values}, {**pruning.ranges, **own.ranges})
+    return int(row["all"]), pruning
 
 
 _WHAT = ("some", "days", "low", "high", "odd")

@@ -260,21 +260,19 @@ def _jvm_gone(error: Exception, request: Request, log: str) -> TransientError | 
 
 def _out_of_memory(error: Exception, request: Request) -> TerminalError:
     heap = spark_settings.heap()
-    more = f"export DRAINDOWN_DRIVER_MEMORY={2 * spark_settings.heap_bytes(heap) // 1024**2}m && {request.resume}"
+    doubled = 2 * spark_settings.heap_bytes(heap) // 1024**2
     where = f"a heap of {heap}"
-    if (there := cluster.described()) and any(
-        "Lost task" in said(one) for one in storage.causes(error)
-    ):
-        where, more = (
-            f"executors of {there}",
-            f"set spark.executor.memory in spark-defaults.conf higher, {request.resume}",
-        )
+    remedy = f"export DRAINDOWN_DRIVER_MEMORY={doubled}m && {request.resume}"
+    executors = cluster.described()
+    if executors and any("Lost task" in said(cause) for cause in storage.causes(error)):
+        where = f"executors of {executors}"
+        remedy = f"set spark.executor.memory in spark-defaults.conf higher, {request.resume}"
     return TerminalError(
         "out-of-memory",
         tried=f"{_tried(request)} in {where}",
         found=f"the heap was too small: {_brief(error)}",
         changed=_WHOLE,
-        next=[more, "look at what the transform makes of one row, if more memory does not help"],
+        next=[remedy, "look at what the transform makes of one row, if more memory does not help"],
     )
 
 

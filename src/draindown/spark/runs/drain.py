@@ -20,6 +20,7 @@ from draindown.base.progress import StepHook, ignore_step
 from draindown.config.landing import FlowSpec
 from draindown.flow import drain_part, generations, resume, schema_drift, sink_columns
 from draindown.flow.checkpoint import Checkpoint
+from draindown.flow.health import backlog_of
 from draindown.lake.home import FlowHome
 from draindown.ledger.rows import BatchRow
 from draindown.planning import moved, plan
@@ -202,7 +203,7 @@ def under_lease(
         generation,
         state.rows,
         before=before,
-        after=plan.waits(left, ended),
+        after=backlog_of(left, ended),
         taken=taken.units,
         kept_out=taken.kept_out,
         parked=left.kept_out,

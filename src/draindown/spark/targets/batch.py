@@ -70,8 +70,7 @@ class BaseBatch:
         started_at: when the batch started.
         start: the start of the step within the run; empty if it has none.
         reached: progress hook, called with each step's name when the step completes. An exception
-        it raises aborts the
-            batch before the next step.
+            it raises aborts the batch before the next step.
         tuning: settings of the batch's query plans.
         outlets: the sinks of the flow.
     """

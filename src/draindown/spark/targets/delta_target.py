@@ -236,7 +236,7 @@ def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTable
 
     What a crash left of an earlier attempt to create it is removed.
     """
-    delta.clear_unmade(path)
+    delta.clear_unmade(Table(path))
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(nullable(schema))
     return builder.property(formats.PROPERTY, str(formats.FORMAT))
 

@@ -192,9 +192,11 @@ def judged(
     Args:
         before: what `known` returned.
         new: at most one event per key and sequence, with `_delete` and LOSERS. Lacking columns are
-        NULL. shape: the columns. withheld: events that a person withdrew, with `columns`. One at
-        the top of its sequence leaves none there. released: `new` are events that were withheld
-        until now, which the hidden ones may have.
+            NULL.
+        shape: the columns.
+        withheld: events that a person withdrew, with `columns`. One at the top of its sequence
+            leaves none there.
+        released: `new` are events that were withheld until now, which the hidden ones may have.
     """
     events = _as_new(new, shape, before)
     every = [

@@ -44,7 +44,7 @@ class Shape:
         sequence_by: what orders the records of a key. Never NULL.
         partial: columns of which NULL leaves what the row has.
         whole: all other columns of a record, in the order in which they are compared at one
-        sequence.
+            sequence.
     """
 
     keys: Sequence[str]
@@ -93,10 +93,13 @@ def merged(
 
     Args:
         records: rows of the contract with `_delete` and `_arrived_at`. Columns that they lack are
-        NULL. held: candidate rows of the table; None if there are none. tombstones: keys and
-        sequence of deletes; None if there are none. shape: the columns. table: the schema of the
-        table. withheld: records that count for nothing, with keys, sequence and content; None if
-        there are none.
+            NULL.
+        held: candidate rows of the table; None if there are none.
+        tombstones: keys and sequence of deletes; None if there are none.
+        shape: the columns.
+        table: the schema of the table.
+        withheld: records that count for nothing, with keys, sequence and content; None if there are
+            none.
     """
     it = _Merge(shape, table)
     frame = it.ranked(it.beside(records, held, tombstones, withheld))

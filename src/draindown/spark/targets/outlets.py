@@ -24,7 +24,7 @@ from draindown.flow import sink_identity, sink_state
 from draindown.flow.sink_columns import columns_of, holds_of, note_restored, place_of
 from draindown.flow.sink_delivery import deliver
 from draindown.flow.sink_state import SinkState, Skip
-from draindown.lake import delta
+from draindown.lake import directories
 from draindown.lake.home import FlowHome
 from draindown.ledger.rows import SINK_FATES, BatchRow
 from draindown.recovery import sink_bases
@@ -265,7 +265,7 @@ def keep_misfits(writer: TableWriter, rows: DataFrame, run_id: str) -> None:
             "at": F.lit(now()),
         }
     )
-    delta.make_private(writer.layout.tables.unsendable.path)
+    directories.make(writer.layout.tables.unsendable.path, private=True)
     delta_target.write_batch(writer, stamped, writer.layout.tables.unsendable.path, UNSENDABLE)
 
 

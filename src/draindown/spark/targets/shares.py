@@ -62,8 +62,10 @@ class Wanted:
         spec: its spec.
         columns: the columns that it gets, by their names in the table.
         unsendable: reasons and conditions over the sink's columns; of a delete only those over its
-        keys. of_keys: the same over the keys alone. skips: the rows that a person gave up. They are
-        in the share's digest, which so is that of the whole batch.
+            keys.
+        of_keys: the same over the keys alone.
+        skips: the rows that a person gave up. They are in the share's digest, which so is that of
+            the whole batch.
     """
 
     name: str

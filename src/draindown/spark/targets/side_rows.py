@@ -36,7 +36,7 @@ def written(rows: DataFrame, path: str, app: tuple[WriterId, int], number: int) 
     """
     if not 0 < number <= FEW or not _takes(path, rows.columns, *app):
         return False
-    if not delta.append(path, _in_utc(rows.toArrow()), app=app):
+    if not delta.append(Table(path), _in_utc(rows.toArrow()), app=app):
         raise TransientError(
             "lease-lost",
             tried=f"write rows of batch {app[1]} to {path}",
