@@ -9,9 +9,10 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from draindown import __version__
 from draindown.base import panics
@@ -53,7 +54,64 @@ PIPELINE is a name from dags/pipelines/ or the path of a YAML file.
 
 Exit codes: 0 done, 1 findings, 2 usage, 65 gate failed, 70 crash, 75 try again, 78 needs a person.
 """
+_COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
+    "init": authoring.init,
+    "validate": authoring.validate,
+    "schema": authoring.schema,
+    "plan": plan,
+    "explain": explaining.explain,
+    "run": running.run,
+    "report": inspect.report,
+    "audit": inspect.audit,
+    "prove": proving.prove,
+    "as-of": history.as_of,
+    "why": why.why,
+    "lateness": lateness.lateness,
+    "lag": lag,
+    "compact": running.compact,
+    "doctor": inspect.doctor,
+    "reset": recovery.reset,
+    "replay": recovery.replay,
+    "rebuild": recovery.rebuild,
+    "accept-loss": recovery.accept_loss,
+    "accept-files": moved_files.accept_files,
+    "forget-reader": recovery.forget_reader,
+    "drill": drilling.drill,
+    "gate": gate,
+    "quarantine": quarantine,
+    "late": late,
+    "sink": sink,
+}
+
+
+class _Commands(TyperGroup):
+    """Builds a command when it is asked for: to build all of them takes as long as half a plan."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = dict.fromkeys(_COMMANDS)  # what a misspelt name is compared with
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names, in the order of the help."""
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; None if there is none of that name."""
+        del ctx
+        found = _COMMANDS.get(cmd_name)
+        if found is None:
+            return None
+        alone = typer.Typer(rich_markup_mode=None)
+        if isinstance(found, typer.Typer):
+            alone.add_typer(found, name=cmd_name)
+        else:
+            alone.command(cmd_name)(found)
+        return typer.main.get_group(alone).commands[cmd_name]
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="draindown",
     help="Incremental ETL for Airflow and Spark: drain a backlog into Delta tables, prove it, keep it fast.",
     epilog=_EPILOG,
@@ -93,32 +151,6 @@ def _options(
             raise typer.BadParameter(f"there is no directory {root}", param_hint="--root")
         global_options.set(f"--root {shlex.quote(str(root))}")
     ctx.obj = Setting((root or nearest_root(Path.cwd())).resolve(), os.environ)
-
-
-_COMMANDS: tuple[Callable[..., None], ...] = (
-    *(authoring.init, authoring.validate, authoring.schema),
-    *(
-        plan,
-        explaining.explain,
-        running.run,
-        inspect.report,
-        inspect.audit,
-        proving.prove,
-        history.as_of,
-        why.why,
-        lateness.lateness,
-        lag,
-        running.compact,
-    ),
-    *(inspect.doctor, recovery.reset, recovery.replay, recovery.rebuild, recovery.accept_loss),
-    *(moved_files.accept_files, recovery.forget_reader, drilling.drill),
-)
-for command in _COMMANDS:
-    app.command()(command)
-app.add_typer(gate, name="gate")
-app.add_typer(quarantine, name="quarantine")
-app.add_typer(late, name="late")
-app.add_typer(sink, name="sink")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

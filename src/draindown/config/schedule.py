@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-
-from croniter import CroniterBadDateError, CroniterError, croniter
+from types import ModuleType
 
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 _REFUSED = {
@@ -46,9 +45,10 @@ def check_schedule(text: str) -> str:
         )
     for index, name in enumerate(_FIELDS):
         _check_field(fields[index], index, name)
+    croniter = _croniter()
     try:
-        croniter(schedule, 0.0).get_next(float)
-    except CroniterBadDateError:
+        croniter.croniter(schedule, 0.0).get_next(float)
+    except croniter.CroniterBadDateError:
         day = fields[2]
         raise ValueError(
             f"{schedule!r} never comes: no month that it names has day {day}"
@@ -60,10 +60,16 @@ def next_time(schedule: str, after: datetime) -> datetime:
     """Return the first time of a schedule after a moment, in UTC. `schedule`: as `check_schedule`
     returns it.
     """
-    found: datetime = croniter(_LINES.get(schedule, schedule), after.astimezone(UTC)).get_next(
-        datetime
-    )
+    times = _croniter().croniter(_LINES.get(schedule, schedule), after.astimezone(UTC))
+    found: datetime = times.get_next(datetime)
     return found
+
+
+def _croniter() -> ModuleType:
+    """Return the library. Imported here: most plans evaluate no schedule."""
+    import croniter
+
+    return croniter
 
 
 def _check_field(part: str, at: int, name: str) -> None:
@@ -72,11 +78,12 @@ def _check_field(part: str, at: int, name: str) -> None:
     """
     line = ["*"] * len(_FIELDS)
     line[at] = part
+    croniter = _croniter()
     try:
         if not _RANDOM.search(part):
-            croniter.expand(" ".join(line))
+            croniter.croniter.expand(" ".join(line))
             return
-    except CroniterError:
+    except croniter.CroniterError:
         pass
     raise ValueError(
         f"{part!r} is no {name}: use * or {_FIELDS[name]}, a-b, */n, or a list of them"

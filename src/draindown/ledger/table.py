@@ -122,19 +122,24 @@ def recent(layout: FlowHome, limit: int) -> list[BatchRow]:
     ]
 
 
+MOST_COSTS = 40
 _NEWEST = "order by generation desc, table_version desc, batch desc"
 
 
 def costs(layout: FlowHome, limit: int) -> list[BatchRow]:
-    """Return the newest ledger rows, newest first, with only run id, key, bytes and seconds set.
+    """Return the newest ledger rows, newest first, with only run id, key, version, bytes and
+    seconds set. `limit`: at most MOST_COSTS.
 
     A cheaper `recent` for an idle plan, which needs no other column.
     """
-    names = "pipeline, flow, generation, batch, run_id, kind, bytes, seconds"
-    return [
-        BatchRow.from_dict(row)
-        for row in _rows(layout, f"select {names} from t {_NEWEST} limit {int(limit)}")
-    ]
+    return [BatchRow.from_dict(row) for row in _newest_costs(layout)[:limit]]
+
+
+def _newest_costs(layout: FlowHome) -> list[dict[str, Any]]:
+    """Return the columns of `costs` of the newest rows: of a view one query answers whoever asks."""
+    names = "pipeline, flow, generation, batch, run_id, kind, bytes, seconds, table_version"
+    sql = f"select {names} from t {_NEWEST} limit {MOST_COSTS}"
+    return layout.once(f"{layout.tables.ledger.path}: newest costs", lambda: _rows(layout, sql))
 
 
 def newest_stamp(layout: FlowHome) -> datetime | None:
@@ -271,6 +276,11 @@ def newest_generation(layout: FlowHome) -> int:
 
 def last_version(layout: FlowHome, generation: int) -> int:
     """Return the highest table version among a generation's batches; -1 if the ledger has none."""
+    newest = next(iter(_newest_costs(layout)), None)
+    if newest is None:
+        return -1
+    if newest["generation"] == generation and newest["table_version"] is not None:
+        return int(newest["table_version"])
     found = _one(
         layout, f"select max(table_version) as n from t where generation = {int(generation)}"
     )
