@@ -5,10 +5,12 @@ removed it.
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from draindown.base.errors import TerminalError
 from draindown.doctor.examination import examine
@@ -137,3 +139,29 @@ def test_a_table_that_a_reset_moves_while_a_plan_looks_is_no_lost_file(tmp_path:
     state.refuse_damage()
     Path(asked.layout.tables.target.path).rename(tmp_path / "aside")
     integrity.refuse_lost_files(state)
+
+
+def test_files_of_partitions_with_any_name_are_found_where_they_are(tmp_path: Path) -> None:
+    names = ["a b", "50%", "ü", "a/b", "=", "x'y", None]
+    rows = pa.table({"n": range(len(names)), "part": pa.array(names, pa.string())})
+    write_deltalake(tmp_path / "t", rows, partition_by=["part"])
+    log = Table(str(tmp_path / "t"))
+    assert absent_files(log) == [] and lost_files(log) == []
+    files = sorted((tmp_path / "t").glob("*/*.parquet"))
+    assert len(files) == len(names)
+    files[0].unlink()
+    shutil.rmtree(files[-1].parent)
+    assert absent_files(log) == sorted(map(str, (files[0], files[-1])))
+    assert [commit.version for commit in log.commits()] == [0]
+
+
+def test_commits_are_numbered_where_some_of_them_are_gone(tmp_path: Path) -> None:
+    for number in range(6):
+        write_deltalake(tmp_path / "t", pa.table({"n": [number]}), mode="append")
+    table = DeltaTable(tmp_path / "t")
+    table.create_checkpoint()
+    Path(tmp_path, "t/_delta_log/00000000000000000002.json").unlink()
+    log = Table(str(tmp_path / "t"))
+    assert [commit.version for commit in log.commits(2)] == [5, 4]
+    assert [commit.version for commit in Table(log.path).commits(4)] == [5, 4, 3]
+    assert list(log.log.newest(3)) == [3, 4, 5] and log.damage is None

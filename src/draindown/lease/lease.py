@@ -25,8 +25,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from filelock import FileLock, Timeout
-
 from draindown.base.errors import DraindownError, TransientError, said
 from draindown.base.progress import StepHook, ignore_step
 from draindown.config.lease import LeaseSpec
@@ -89,6 +87,8 @@ class Lease:
             os.getpid(),
             datetime.now(UTC).isoformat(timespec="seconds"),
         )
+        from filelock import FileLock  # a plan imports this module, and takes no lease
+
         self._driver = FileLock(
             self._home / lock_name("driver", shared=self._is_shared), mode=0o600
         )
@@ -97,6 +97,8 @@ class Lease:
         self._heart: Heart | None = None
 
     def __enter__(self) -> Self:
+        from filelock import Timeout
+
         self._layout.make()
         directories.make(str(self._home), private=True)
         try:
