@@ -469,7 +469,7 @@ def test_states_that_differ_look_different(project: Path) -> None:
     leave(project, "r1", "plan", outcome="failed", error={"code": "x"})
     leave(project, "r2", "drain", drain=DrainPart(generation=1, batches=[{"kind": "source"}]))
     leave(project, "r3", "drain", outcome="idle", drain=DrainPart(generation=1, after=Backlog()))
-    documents.Document(layout_of(project).at_work("r4", "drain", new_start())).write(
+    documents.Document(layout_of(project).start("r4", "drain", new_start()).at_work).write(
         {"pid": 1, "host": "h"}
     )
     shown = {run.run_id: (run.mark, run.kind) for run in first_of(project).runs}

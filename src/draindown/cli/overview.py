@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from draindown.audit.derived import Unaudited
     from draindown.audit.model import Audit
     from draindown.config.models import PipelineSpec
+    from draindown.flow.health import Health
 
 Audited = Callable[["PipelineSpec"], "dict[str, Audit | Unaudited | DraindownError]"]
 """Audits all flows of a pipeline."""
@@ -151,6 +152,15 @@ def audit(here: Setting, out: Output, audited: Audited) -> None:
     screen.end()
 
 
+def _facts(health: Health) -> dict[str, Any]:
+    """Return the facts about a flow, or why they can't be read, which hides no verdict."""
+    try:
+        with naming(f"draindown doctor {health.state.pipeline} --flow {health.state.flow}"):
+            return health.as_dict()
+    except DraindownError as error:
+        return {"error": error.as_dict()}
+
+
 def _newest(spec: PipelineSpec, flow: str, screen: _Screen, *, as_json: bool) -> None:
     """Add what the newest run of a flow came to; `as_json`: and all facts about the flow."""
     from draindown.base.clock import now
@@ -160,7 +170,7 @@ def _newest(spec: PipelineSpec, flow: str, screen: _Screen, *, as_json: bool) ->
     newest = health.newest_run
     about: dict[str, Any] = {"pipeline": spec.pipeline, "flow": flow}
     if as_json:
-        about["health"] = health.as_dict()
+        about["health"] = _facts(health)
     if newest is None:
         said = "no run left a report yet"
         screen.add(

@@ -90,7 +90,7 @@ class _Commands(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.commands = dict.fromkeys(_COMMANDS)  # what a misspelt name is compared with
+        self.commands: Any = dict.fromkeys(_COMMANDS)  # what a misspelt name is compared with
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names, in the order of the help."""

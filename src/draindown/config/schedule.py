@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from types import ModuleType
+from typing import Any
 
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 _REFUSED = {
@@ -65,7 +65,7 @@ def next_time(schedule: str, after: datetime) -> datetime:
     return found
 
 
-def _croniter() -> ModuleType:
+def _croniter() -> Any:
     """Return the library. Imported here: most plans evaluate no schedule."""
     import croniter
 

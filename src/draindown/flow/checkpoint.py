@@ -17,9 +17,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from draindown.base.errors import TerminalError
-from draindown.lake.directories import names as directory_names
+from draindown.lake import directories as lake_directories
 from draindown.lake.home import FlowHome
-from draindown.lake.stores import holds_any, store_of
+from draindown.lake.stores import store_of
 from draindown.sources.slices import FIRST
 
 _RECENT = 50  # batches; Spark removes the logs of older batches in no guaranteed order, so gaps there are no damage
@@ -50,8 +50,8 @@ class Checkpoint:
 
     @property
     def exists(self) -> bool:
-        """Whether there is any file of it."""
-        return holds_any(f"{self.path}/")
+        """Whether its directory is there, which may be empty."""
+        return lake_directories.exists(self.path)
 
     @property
     def started(self) -> bool:
@@ -246,5 +246,5 @@ def newest_directory(layout: FlowHome) -> int:
 
 def directories(layout: FlowHome) -> list[int]:
     """Return every generation that has a directory, greatest first."""
-    names = directory_names(layout.generations)
+    names = lake_directories.names(layout.generations)
     return sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True)

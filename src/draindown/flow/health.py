@@ -28,6 +28,8 @@ from draindown.sources.port import Look
 
 RUNS = 10
 """Newest runs that are looked at for what waits and for the last success."""
+_NOTES = 20
+"""Runs that are looked at for the newest: a note of one that has ended meanwhile says nothing."""
 NOT_PLANNED = "not planned yet"
 _SUCCESS = ("OK", "IDLE")
 
@@ -88,7 +90,7 @@ class Health:
     @cached_property
     def newest_run(self) -> Standing | None:
         """How the newest run stands; None if none left anything."""
-        return next(standing.newest(self.state, self.state.pipeline, RUNS), None)
+        return next(standing.newest(self.state, self.state.pipeline, _NOTES), None)
 
     @property
     def last_success(self) -> datetime | None:
@@ -97,7 +99,7 @@ class Health:
 
     @property
     def refused_share(self) -> float | None:
-        """Share of the records of the newest run with records that were refused; None without."""
+        """Share of records that were refused, of the newest run that read any; None without."""
         shares = (step.run.refused_share for run in self.runs for step in run.steps if step.run)
         return next((share for share in shares if share is not None), None)
 
@@ -149,7 +151,7 @@ class Health:
             "waiting": waiting.backlog and waiting.backlog.model_dump(mode="json"),
             "seen_at": _text(waiting.seen_at),
             "last_success": _text(self.last_success),
-            "last_run": self.runs[0].mark if self.runs else None,
+            "last_run": self.newest_run and self.newest_run.mark,
             "at_work": holder and holder.run_id,
             "refused_share": self.refused_share,
             "quarantined": dict(self.quarantine.by_reason or {}),

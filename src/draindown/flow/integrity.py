@@ -251,7 +251,8 @@ def put_aside_last(layout: FlowHome, table: Table) -> int:
     """Return the newest generation that began without this table because its reset put it aside; 0
     if there is none.
     """
-    known = map(int, directories.names(layout.all_aside))
+    names = directories.names(layout.all_aside)
+    known = [int(name) for name in names if name.isascii() and name.isdigit()]
     return max((one for one in known if directories.exists(_aside(layout, one, table))), default=0)
 
 

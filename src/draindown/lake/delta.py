@@ -19,7 +19,6 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError
 
 from draindown.lake import directories, formats
-from draindown.lake.stores import names_under
 from draindown.lake.table import NO_BATCH, Table, stream
 from draindown.lake.transactions import WriterId
 
@@ -135,7 +134,7 @@ def clear_unmade(table: Table) -> None:
     Spark's `createIfNotExists` takes such a directory for an existing table, and the next read
     fails. The table's own directory is kept, with its mode.
     """
-    is_empty = list(names_under(f"{table.path}/")) in ([], ["_delta_log/"])
+    is_empty = directories.file_names(table.path) <= {"_delta_log"}
     if is_empty and not _anew(table).exists:
         directories.remove(table.log.home)
 

@@ -41,7 +41,7 @@ class DeltaLog:
         }
 
     def newest(self, most: int) -> dict[int, Entry]:
-        """Return the newest commits, ascending. Reads the listing from the newest checkpoint on."""
+        """Return the newest commits, ascending. Looks only at those from the newest checkpoint on."""
         found = self.commits(self._last_checkpoint() - most)
         return dict(list((found or self.commits()).items())[-most:])
 
@@ -61,10 +61,15 @@ class DeltaLog:
         """Return the file of a commit, or None if the log has it no more."""
         return next(store_of(self.home).list(self._key(number)), None)
 
+    def content(self, number: int) -> bytes | None:
+        """Return a commit as it was written; None if the log has it no more."""
+        found = store_of(self.home).read(self._key(number))
+        return None if found is None else found[0]
+
     def lines(self, number: int) -> list[bytes]:
         """Return the actions of a commit as lines of JSON; none if the log has it no more."""
-        found = store_of(self.home).read(self._key(number))
-        return [] if found is None else [line for line in found[0].splitlines() if line.strip()]
+        content = self.content(number) or b""
+        return [line for line in content.splitlines() if line.strip()]
 
     def actions(self, number: int) -> list[dict[str, Any]]:
         """Return the actions of a commit; none if the log has it no more. Raises ValueError if the

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from draindown.base.errors import TerminalError
 from draindown.lake.delta_log import DeltaLog
-from draindown.lake.stores import store_of
 
 if TYPE_CHECKING:
     from deltalake.table import ProtocolVersions
@@ -174,11 +173,8 @@ def _checkpointed(log: DeltaLog) -> dict[str, Any] | None:
     from pyarrow import parquet
 
     for checkpoint in reversed(log.checkpoints()):
-        held = store_of(checkpoint.key).read(checkpoint.key)
-        if held is None:
-            continue
         try:
-            table = parquet.read_table(pa.BufferReader(held[0]), columns=["protocol"])
+            table = parquet.read_table(checkpoint.key, columns=["protocol"])
             rows = table["protocol"].drop_null().to_pylist()
         except (pa.ArrowException, OSError, KeyError, ValueError):
             continue

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from draindown.lake import directories
 from draindown.lake.documents import Document
 from draindown.lake.start_files import StartFiles
-from draindown.lake.stores import holds_any, store_of
+from draindown.lake.stores import store_of
 from draindown.lake.transactions import WriterId
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class FlowHome:
     @property
     def exists(self) -> bool:
         """Whether the flow has state in the lake."""
-        return holds_any(f"{self.home}/")
+        return directories.exists(self.home)
 
     def make(self) -> None:
         """Create the directory of the flow's state. No-op if it exists.
@@ -78,6 +78,7 @@ class FlowHome:
         Group and others have no access, whatever the umask. Checkpoint, reports and gate results
         contain data of records, and a writer of the directory controls what the flow reads.
         """
+        directories.make(state_of(self.lake))
         directories.make(f"{state_of(self.lake)}/{self.pipeline}")
         directories.make(self.home, private=True)
 

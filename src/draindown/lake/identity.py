@@ -15,7 +15,6 @@ from typing import Any, Self
 from draindown.base.clock import now
 from draindown.lake import directories
 from draindown.lake.home import identity_of, state_of
-from draindown.lake.stores import names_under
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,7 @@ def read(lake: str) -> Identity | None:
 
 def has_flows(lake: str) -> bool:
     """Return whether flows have state in the lake."""
-    names = names_under(f"{state_of(lake)}/")
-    return any(name.endswith("/") and not name.startswith("_") for name in names)
+    return any(not name.startswith("_") for name in directories.names(state_of(lake)))
 
 
 def begin(lake: str, by: str, id: str = "") -> Identity:

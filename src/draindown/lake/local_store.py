@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import os
@@ -149,7 +150,7 @@ def _entries(directory: str, prefix: str, after: str) -> Iterator[Entry]:
             if is_within and (key > after or after.startswith(key)):
                 yield from _entries(key.removesuffix("/"), prefix, after)
         elif key.startswith(prefix) and key > after and not name.startswith("."):
-            with suppress(FileNotFoundError):  # deleted since
+            with _passed_over():
                 known = os.stat(key)  # noqa: PTH116 - of many files; a Path takes as long again
                 if stat.S_ISREG(known.st_mode):
                     yield Entry(key, known.st_size, datetime.fromtimestamp(known.st_mtime, UTC))
@@ -165,6 +166,16 @@ def _names(directory: str) -> list[tuple[str, bool]]:
     return sorted(
         (f"{name}/" if is_directory else name, is_directory) for name, is_directory in found
     )
+
+
+@contextmanager
+def _passed_over() -> Iterator[None]:
+    """Pass over a file that was deleted since it was listed, and a link that leads nowhere."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
 
 
 def _unless_absent(error: OSError) -> None:

@@ -24,15 +24,9 @@ def lost_files(table: Table) -> list[str]:
 def absent_files(table: Table) -> list[str]:
     """Return the paths of data files of a version that don't exist, for plans.
 
-    Empty for a table of more than 20,000 files, and for one that may not be listed. Deletion
-    vectors are not looked for.
+    Empty for a table of more than 20,000 files. Deletion vectors are not looked for.
     """
-    if table.added_files().num_rows > _LISTED:
-        return []
-    try:
-        return _absent(table)
-    except PermissionError:
-        return []
+    return [] if table.added_files().num_rows > _LISTED else _absent(table)
 
 
 def _absent(table: Table) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 
 from draindown.lake.local_store import LocalStore
@@ -18,26 +19,30 @@ def store_of(place: str) -> Store:
     """Return the store that keeps a place: of `memory://name/key` the one of this process, of a
     path the file system.
 
-    Raises ValueError for every other scheme.
+    Raises OSError for every other scheme.
     """
     scheme, separator, _ = place.partition("://")
     try:
         return STORES[scheme if separator else ""]
     except KeyError:
-        raise ValueError(f"no store keeps {place}") from None
+        raise OSError(errno.EPROTONOSUPPORT, "no store keeps it", place) from None
 
 
 def names_under(prefix: str) -> Iterator[str]:
     """Yield the distinct next segments of the keys that begin with `prefix`, which ends with a
     slash, ascending. One that has keys below it ends with a slash.
 
-    Each costs one request, however many keys it has below.
+    It takes one listing, and one more for each segment that has keys below it, however many.
     """
     store, after = store_of(prefix), prefix
-    while (entry := next(store.list(prefix, after), None)) is not None:
-        name, slash, _ = entry.key.removeprefix(prefix).partition("/")
-        yield name + slash
-        after = f"{prefix}{name}{slash}{_LAST if slash else ''}"
+    while after:
+        listed, after = store.list(prefix, after), ""
+        for entry in listed:
+            name, slash, _ = entry.key.removeprefix(prefix).partition("/")
+            yield name + slash
+            if slash:  # what is below it is passed over
+                after = f"{prefix}{name}/{_LAST}"
+                break
 
 
 def holds_any(prefix: str) -> bool:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, Self
 from urllib.parse import unquote
@@ -31,8 +30,8 @@ from draindown.base.formatting import shortened
 from draindown.lake import features, formats, torn
 from draindown.lake.commits import Commit
 from draindown.lake.delta_log import DeltaLog
+from draindown.lake.directories import file_names
 from draindown.lake.row_values import values
-from draindown.lake.stores import store_of
 from draindown.lake.transactions import WriterId
 
 UNREADABLE = (DeltaError, pa.ArrowException, OSError, TerminalError)
@@ -291,8 +290,7 @@ class Table:
     def absent(self, files: Iterable[str]) -> set[str]:
         """Return which of these data files, as `file` returns them, are not there.
 
-        Each directory is listed once, from what the names in it have in common: so the log, which
-        has more files than the table, is not.
+        Each directory is listed once. One that this user may not list lacks nothing.
         """
         names = defaultdict[str, set[str]](set)
         for file in files:
@@ -300,9 +298,8 @@ class Table:
             names[directory].add(name)
         absent = set[str]()
         for directory, wanted in names.items():
-            listed = store_of(directory).list(f"{directory}/{_common_start(wanted)}")
-            there = {entry.key for entry in listed}
-            absent.update(one for name in wanted if (one := f"{directory}/{name}") not in there)
+            with suppress(PermissionError):
+                absent.update(f"{directory}/{name}" for name in wanted - file_names(directory))
         return absent
 
     def deleted_rows(self) -> dict[str, int]:
@@ -389,13 +386,6 @@ def moment(at: datetime) -> str:
 def identifier(name: str) -> str:
     """Return a column name as a quoted identifier for `query` and DuckDB."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _common_start(names: Collection[str]) -> str:
-    """Return the longest text that all names begin with."""
-    first, last = min(names), max(names)
-    common = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    return "".join(letter for letter, _ in common)
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:

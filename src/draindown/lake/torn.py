@@ -4,6 +4,7 @@ or gone.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -118,10 +119,13 @@ def _gaps(versions: list[int]) -> Iterator[str]:
 
 
 def _torn_commit(log: DeltaLog, number: int) -> str | None:
+    raw = log.content(number)
+    if raw is None:  # removed since it was listed
+        return None
     try:
-        actions = log.actions(number)
+        actions = [json.loads(line) for line in raw.splitlines() if line.strip()]
     except ValueError:
-        return f"is torn or garbled ({size(sum(map(len, log.lines(number))))})"
+        return f"is torn or garbled ({size(len(raw))})"
     return None if actions else "is empty"
 
 

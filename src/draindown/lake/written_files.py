@@ -42,11 +42,15 @@ def written_files(table: Table) -> Written:
                 f"files of table {name} at version {first}: the log has no checkpoint of them"
             )
     for number in commits:
-        found |= _added(table, number)
-    places = {file: values for path, values in found.items() if (file := table.file(path))}
+        content = table.log.content(number)
+        if content is None:
+            gone.append(f"commit {number} of table {name}: removed while the log was read")
+        else:
+            found |= _added(content)
+    places = {table.file(path) or path: values for path, values in found.items()}
     absent = table.absent(places)
     there = {place: values for place, values in places.items() if place not in absent}
-    if lost := len(found) - len(there):
+    if lost := len(places) - len(there):
         gone.append(f"{count(lost, 'file')} that table {name} had earlier: removed by VACUUM")
     return Written(there, tuple(gone))
 
@@ -62,8 +66,8 @@ def _known_commits(table: Table) -> tuple[int, range]:
     return first, range(first, table.version + 1)
 
 
-def _added(table: Table, number: int) -> Iterator[tuple[str, Values]]:
-    for line in table.log.lines(number):
+def _added(commit: bytes) -> Iterator[tuple[str, Values]]:
+    for line in commit.splitlines():
         if b'"add"' in line and (add := json.loads(line).get("add")):
             yield add["path"], add.get("partitionValues") or {}
 

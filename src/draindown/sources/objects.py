@@ -1,5 +1,5 @@
-"""The files of a source where they lie: the only module that looks at one or opens one. `listing`
-finds them, and nothing else of draindown touches them but the engines, which read them whole.
+"""The files of a source where they lie: looking at one, opening one, hashing one. `listing` finds
+them; readers of formats (pyarrow, gzip, Spark) get their paths.
 """
 
 from __future__ import annotations
