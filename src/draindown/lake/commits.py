@@ -87,10 +87,10 @@ class Commit:
     engine: str = ""
 
     @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> Commit:
-        """Return the commit for an entry of deltalake's `history`."""
+    def of(cls, entry: Mapping[str, Any], version: int) -> Commit:
+        """Return the commit of a version for an entry of deltalake's `history`."""
         return cls(
-            version=int(entry["version"]),
+            version=version,
             timestamp=int(entry.get("timestamp") or 0),
             operation=str(entry.get("operation") or ""),
             user_metadata=str(entry.get("userMetadata") or ""),

@@ -12,7 +12,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from types import MappingProxyType
@@ -197,10 +196,7 @@ class Table:
             if before[:1] == after[:1]:  # none was committed meanwhile
                 break
             before = after
-        numbered = (
-            replace(Commit.of(entry), version=number)
-            for entry, number in zip(found, before, strict=False)
-        )
+        numbered = (Commit.of(entry, number) for entry, number in zip(found, before, strict=False))
         return [commit for commit in numbered if commit.version <= self.version][:wanted]
 
     def _numbers(self, wanted: int) -> list[int]:
