@@ -88,9 +88,14 @@ _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
 class _Commands(TyperGroup):
     """Builds a command when it is asked for: to build all of them takes as long as half a plan."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        self.commands: Any = dict.fromkeys(_COMMANDS)  # what a misspelt name is compared with
+    @property
+    def commands(self) -> Any:
+        """All commands by name, for what looks at every one."""
+        return {name: self.get_command(None, name) for name in _COMMANDS}
+
+    @commands.setter
+    def commands(self, given: Any) -> None:
+        """Take nothing: the commands are those of the list."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names, in the order of the help."""

@@ -132,8 +132,8 @@ class Commit:
         """The version that a RESTORE restored; None if it was given as a timestamp, or for any
         other commit.
         """
-        said = self.parameters.get("version") if self.operation == "RESTORE" else None
-        return None if said is None or not str(said).isdecimal() else int(said)
+        version = self.parameters.get("version") if self.operation == "RESTORE" else None
+        return int(version) if version is not None and str(version).isdecimal() else None
 
     def metric(self, name: str) -> int:
         """Return one of its metrics; 0 if the log does not have it."""
@@ -167,14 +167,14 @@ class Commit:
         return self.operation == "MERGE"
 
     def _told(self, names: Iterable[str]) -> int | None:
-        told = [self.metric(name) for name in names if self.metrics.get(name) is not None]
-        return max(told) if told else None
+        numbers = [self.metric(name) for name in names if self.metrics.get(name) is not None]
+        return max(numbers, default=None)
 
     @property
     def number_changed(self) -> int:
         """Number of rows that it changed. A commit whose metrics do not tell counts as 1."""
-        told = [number for number in self.told_rows if number is not None]
-        return sum(told) if told else 1
+        numbers = [number for number in self.told_rows if number is not None]
+        return sum(numbers) if numbers else 1
 
     @property
     def replaces(self) -> str:

@@ -45,7 +45,9 @@ def vacuumed(table: Table, version: int, file: str) -> int | None:
     if taken_out is None:
         return None
     later = (
-        one.version for one in table.commits_since(taken_out) if one.operation.startswith("VACUUM")
+        commit.version
+        for commit in table.commits_since(taken_out)
+        if commit.operation.startswith("VACUUM")
     )
     return min(later, default=None)
 

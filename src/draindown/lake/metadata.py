@@ -165,16 +165,16 @@ def _nodes(shape: Shape, *, mapped: bool) -> dict[tuple[str, ...], _Node]:
 def _walk(
     fields: list[dict[str, Any]], parent: tuple[str, ...], path: str, *, mapped: bool
 ) -> Iterator[tuple[tuple[str, ...], _Node]]:
-    for one in fields:
-        metadata = one.get("metadata") or {}
-        name = str(one["name"])
+    for column in fields:
+        metadata = column.get("metadata") or {}
+        name = str(column["name"])
         identity = (*parent, str(metadata.get(_PHYSICAL, name)) if mapped else name)
         full = f"{path}.{name}" if path else name
         yield (
             identity,
-            _Node(full, name, _kind(one["type"]), bool(one.get("nullable", True)), metadata),
+            _Node(full, name, _kind(column["type"]), bool(column.get("nullable", True)), metadata),
         )
-        yield from _within(one["type"], identity, full, mapped=mapped)
+        yield from _within(column["type"], identity, full, mapped=mapped)
 
 
 def _within(
@@ -244,10 +244,8 @@ def _described_otherwise(was: _Node, node: _Node) -> Iterator[Alteration]:
             yield Alteration(
                 was.path, f"column {was.path} has {key} {after.get(key)}, it had {before.get(key)}"
             )
-    plain = (
-        set(one) - set(_meanings(one)) - {_ID, _PHYSICAL} for one in (was.metadata, node.metadata)
-    )
-    for key in sorted(set().union(*plain)):
+    both = {**was.metadata, **node.metadata}
+    for key in sorted(set(both) - set(_meanings(both)) - {_ID, _PHYSICAL}):
         if was.metadata.get(key) != node.metadata.get(key):
             yield Alteration(was.path, f"column {was.path}: {key} changed", harmless=True)
 
@@ -285,9 +283,10 @@ def _added(old: _Nodes, new: _Nodes) -> Iterator[Alteration]:
 
 def _renamed(name: str, old: _Nodes, new: _Nodes) -> str:
     """Return the name that a column has now."""
-    identity = next((one for one, node in old.items() if node.path == name), None)
-    node = new.get(identity) if identity else None
-    return node.path if node else name
+    for identity, node in old.items():
+        if node.path == name and identity in new:
+            return new[identity].path
+    return name
 
 
 def _properties(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Alteration]:

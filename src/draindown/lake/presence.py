@@ -66,12 +66,12 @@ class Lake:
     @property
     def known(self) -> str:
         """Id that the project has on record for the path; "" without a record."""
-        return next((one.id for one in self.records if one.lake == self.path), "")
+        return next((record.id for record in self.records if record.lake == self.path), "")
 
     @property
     def used(self) -> tuple[str, ...]:
         """Other paths on record for the pipeline."""
-        own = (one.lake for one in self.records if one.pipeline == self.pipeline)
+        own = (record.lake for record in self.records if record.pipeline == self.pipeline)
         return tuple(dict.fromkeys(path for path in own if path != self.path))
 
     @property

@@ -45,15 +45,16 @@ def table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     in it.
     """
     return pa.table(
-        [_array([row.get(one.name) for row in rows], one.type) for one in schema], schema=schema
+        [_array([row.get(field.name) for row in rows], field.type) for field in schema],
+        schema=schema,
     )
 
 
-def _array(found: list[Any], kind: pa.DataType) -> pa.Array:
-    if not any(isinstance(one, Beyond) for one in found):
-        return pa.array(found, kind)
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if not any(isinstance(value, Beyond) for value in values):
+        return pa.array(values, kind)
     bits = pa.int32() if pa.types.is_date32(kind) else pa.int64()
-    return pa.array([_number(one) for one in found], bits).cast(kind)
+    return pa.array(list(map(_number, values)), bits).cast(kind)
 
 
 def _number(value: date | Beyond | None) -> int | None:

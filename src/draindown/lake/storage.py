@@ -46,19 +46,18 @@ def refusal(
     repeat; default: a run of the pipeline.
     """
     chain = list(causes(error))
-    told = next((found for one in chain if (found := _told(one))), None)
-    at_fault = (
-        _at_fault(layout, told)
-        if layout is not None and (told or any(map(_is_of_storage, chain)))
-        else None
-    )
-    trouble, place = at_fault or (told, next(filter(None, map(_file, chain)), ""))
-    run = again or (
-        f"draindown run {layout.pipeline}" if layout is not None else "the same command again"
-    )
+    reported: Trouble | None = next(filter(None, map(_reported, chain)), None)
+    at_fault: tuple[Trouble, str] | None = None
+    if layout is not None and (reported or any(map(_is_of_storage, chain))):
+        at_fault = _at_fault(layout, reported)
+    trouble, place = at_fault or (reported, next(filter(None, map(_file, chain)), ""))
     if trouble is None:
         return None
-    place = place or (layout.lake if layout and trouble == "full" else "")
+    run = again or "the same command again"
+    if layout is not None:
+        run = again or f"draindown run {layout.pipeline}"
+        if trouble == "full":
+            place = place or layout.lake
     return _named(trouble, place, error, tried, changed, run, is_lake=at_fault is not None)
 
 
@@ -102,13 +101,16 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
     Cleanup after the original error may fail too, and that error is then raised instead.
     """
-    seen, at = set[int](), [error]
-    while at:
-        one = at.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            at += [before for before in (one.__cause__, one.__context__) if before is not None]
+    seen, left = set[int](), [error]
+    while left:
+        cause = left.pop()
+        if id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        yield cause
+        for earlier in (cause.__cause__, cause.__context__):
+            if earlier is not None:
+                left.append(earlier)
 
 
 @contextmanager
@@ -127,11 +129,12 @@ def named(layout: FlowHome, *, tried: str, changed: str = "nothing was changed")
         raise known from error
 
 
-def _told(error: BaseException) -> Trouble | None:
+def _reported(error: BaseException) -> Trouble | None:
     text = said(error)
-    return next(
-        (trouble for trouble, signs in _SIGNS.items() if any(sign in text for sign in signs)), None
-    )
+    for trouble, signs in _SIGNS.items():
+        if any(sign in text for sign in signs):
+            return trouble
+    return None
 
 
 def _is_of_storage(error: BaseException) -> bool:
@@ -144,21 +147,17 @@ def _file(error: BaseException) -> str:
     return str(error.filename) if isinstance(error, OSError) and error.filename is not None else ""
 
 
-def _at_fault(layout: FlowHome, told: Trouble | None) -> tuple[Trouble, str] | None:
-    """Return the trouble and path of the first directory of the flow whose trouble the error tells;
-    else None.
+def _at_fault(layout: FlowHome, reported: Trouble | None) -> tuple[Trouble, str] | None:
+    """Return trouble and path of the first directory of the flow that has the reported trouble;
+    None if none has.
 
-    An error that tells none is that of the first directory that can't be written. Where the lake is
-    a file, every error comes of that.
+    An error that reports none is that of the first directory that can't be written. Where the lake
+    is a file, every error comes of that.
     """
-    return next(
-        (
-            found
-            for found in _troubles(layout)
-            if told in (None, found[0]) or found[0] == "no directory"
-        ),
-        None,
-    )
+    for trouble, place in _troubles(layout):
+        if reported in (None, trouble) or trouble == "no directory":
+            return trouble, place
+    return None
 
 
 def _troubles(layout: FlowHome) -> Iterator[tuple[Trouble, str]]:

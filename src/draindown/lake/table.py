@@ -263,14 +263,16 @@ class Table:
 
         Values that the log lacks are missing or None. So are dates outside Python's range.
         """
-        told = {
+        statistics = {
             f"{what}.{name}"
             for name in columns
             for what in ("partition", "min", "max", "null_count")
         }
         adds = self.added_files()
         found: list[dict[str, Any]] = [{} for _ in range(adds.num_rows)]
-        for name in {"path", "size_bytes", "num_records", *told}.intersection(adds.column_names):
+        for name in {"path", "size_bytes", "num_records", *statistics}.intersection(
+            adds.column_names
+        ):
             with suppress(OverflowError):  # a date before the year 1, or after 9999
                 for file, value in zip(found, adds[name].to_pylist(), strict=True):
                     file[name] = value

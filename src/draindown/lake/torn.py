@@ -75,7 +75,7 @@ def of_error(error: BaseException) -> TableDamaged | None:
     """
     for file in dict.fromkeys(_FILE.findall(said(error))):
         table = next(
-            (one for one in Path(unquote(file)).parents if (one / "_delta_log").is_dir()), None
+            (home for home in Path(unquote(file)).parents if (home / "_delta_log").is_dir()), None
         )
         if table is not None and (damage := torn_file(str(table))):
             return _damaged(str(table), damage)
