@@ -12,7 +12,6 @@ from unittest import mock
 from pyspark.sql import SparkSession
 
 from draindown.base.progress import StepHook
-from draindown.lake import delta
 from draindown.lake import table as lake_table
 
 
@@ -52,7 +51,6 @@ class Counter:
         counted = self._counted()
         with (
             mock.patch.object(lake_table, "opened", counted),
-            mock.patch.object(delta, "opened", counted),
         ):
             work(self.reached)
         return [after - before for before, after in zip(self._marks, self._marks[1:], strict=False)]

@@ -149,49 +149,39 @@ def look(layout: FlowHome, pipeline: str, run_id: str, step: Step) -> Unfinished
     takes neither.
     """
     notes, logs = (_of_step(layout, run_id, step, ending) for ending in (".at-work", ".log"))
-    path = next(
-        filter(_is_held, notes), notes[0] if notes else Path(layout.start(run_id, step).at_work)
+    held = next(filter(_is_held, notes), None)
+    path = held or next(iter(notes), Path(layout.start(run_id, step).at_work))
+    of_start = [log for log in logs if not notes or log.stem == path.stem]
+    log = str(of_start[0]) if of_start else ""
+    unfinished = Unfinished(
+        pipeline=pipeline,
+        flow=layout.flow,
+        run_id=run_id,
+        step=step,
+        log=log,
+        state="no Spark" if log else "not begun",
     )
-    log = str(next((one for one in logs if not notes or one.stem == path.stem), ""))
-    facts: dict[str, Any] = {
-        "pipeline": pipeline,
-        "flow": layout.flow,
-        "run_id": run_id,
-        "step": step,
-        "log": log,
-    }
     note = _note(path)
     if note is None:
-        return _without_note(layout, Unfinished(**facts, state="no Spark" if log else "not begun"))
+        return _without_note(layout, unfinished)
     began = _time(note.get("at"))
-    facts |= {
-        "who": printable(f"process {note.get('pid', '?')} on {note.get('host', '?')}"),
-        "began": began,
-    }
-    facts |= {
-        "command": printable(str(note.get("command") or "")),
-        "run_id": str(note.get("run") or run_id),
-    }
-    facts |= {"start": path.stem.partition("@")[2], "try_number": _number(note.get("try"))}
-    if _is_held(path) or _holds_lease(
-        layout, run_id, here=note.get("host") == socket.gethostname()
-    ):
-        return Unfinished(**facts, state="at work", seconds=_between(began, now()))
-    done = _batches(layout, run_id)
-    last = max(
-        (
-            at
-            for at in (*map(_modified, (path, Path(log or path))), *(done or ()))
-            if at is not None
-        ),
-        default=None,
+    unfinished = replace(
+        unfinished,
+        run_id=str(note.get("run") or run_id),
+        start=path.stem.partition("@")[2],
+        who=printable(f"process {note.get('pid', '?')} on {note.get('host', '?')}"),
+        began=began,
+        command=printable(str(note.get("command") or "")),
+        try_number=_number(note.get("try")),
     )
-    return Unfinished(
-        **facts,
-        state="died",
-        seconds=_between(began, last),
-        batches=None if done is None else len(done),
-    )
+    is_here = note.get("host") == socket.gethostname()
+    if _is_held(path) or _holds_lease(layout, run_id, here=is_here):
+        return replace(unfinished, state="at work", seconds=_between(began, now()))
+    ended = _batches(layout, run_id)
+    signs = [_modified(path), _modified(Path(log or path)), *(ended or ())]
+    last = max((moment for moment in signs if moment is not None), default=None)
+    number = None if ended is None else len(ended)
+    return replace(unfinished, state="died", seconds=_between(began, last), batches=number)
 
 
 def _without_note(layout: FlowHome, found: Unfinished) -> Unfinished:

@@ -12,7 +12,7 @@ from draindown.config.session import Session
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.averages import exact_measure
 from draindown.spark.derived.keyed_table import TimedTable
-from draindown.spark.derived.kind import key_names
+from draindown.spark.derived.kind import WholeScopes, key_names
 from draindown.spark.derived.scope import Span, micros
 from draindown.spark.derived.window import count_column
 from draindown.spark.sql import quoted
@@ -21,23 +21,13 @@ _MICROS, _FIRST, _SESSION = "_micros", "_first", "_session"
 
 
 @dataclass(frozen=True)
-class Sessions:
+class Sessions(WholeScopes):
     """The kind `session`. The scope is a value of `by`, of which the sessions near changed rows are
     read again.
     """
 
     spec: Session
     table: str
-
-    @property
-    def scope_keys(self) -> Sequence[str]:
-        """The columns of `by`."""
-        return self.spec.by
-
-    @property
-    def row_keys(self) -> Sequence[str]:
-        """The columns of `by`, and the start of the session."""
-        return self.spec.keys
 
     @property
     def relations(self) -> Sequence[TimedTable]:
@@ -56,16 +46,6 @@ class Sessions:
         return Span(spec.time, spec.gap, spec.START, spec.END)
 
     @property
-    def absorbs(self) -> bool:
-        """No: measures such as distinct counts need the rows."""
-        return False
-
-    @property
-    def asked(self) -> str | None:
-        """None: no history is asked."""
-        return None
-
-    @property
     def counted(self) -> str | None:
         """The first measure that is `count(*)`."""
         return count_column(self.spec.measures)
@@ -74,15 +54,6 @@ class Sessions:
     def computed(self) -> Collection[str]:
         """The measures."""
         return self.spec.measures
-
-    @property
-    def found(self) -> str | None:
-        """None: nothing is looked up."""
-        return None
-
-    @property
-    def memory(self) -> None:
-        """None: the source has all that is needed."""
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A scope that changes touch has sessions now, or had some, and so is in the table."""

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from draindown.config.window import Window
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.averages import exact_measure
-from draindown.spark.derived.kind import Direct, key_names
+from draindown.spark.derived.kind import Direct, WholeScopes, key_names
 from draindown.spark.derived.scope import WHOLE, Bucket, KeyRange
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning, Range
@@ -23,7 +23,7 @@ _COUNT = re.compile(r"count\s*\(\s*(\*|1)\s*\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Windows(Direct):
+class Windows(WholeScopes, Direct):
     """The kind `window`. A touched key is a window and a group; the rows to read again are those of
     these windows.
     """
@@ -31,33 +31,9 @@ class Windows(Direct):
     spec: Window
 
     @property
-    def scope_keys(self) -> Sequence[str]:
-        """Start of the window, and the groups."""
-        return self.spec.keys
-
-    @property
-    def row_keys(self) -> Sequence[str]:
-        """The same: a window and group is one row."""
-        return self.spec.keys
-
-    @property
     def relations(self) -> Sequence[Windows]:
         """The one source, whose rows belong to windows by their time."""
         return [self]
-
-    @property
-    def span(self) -> None:
-        """None: a scope is one window."""
-
-    @property
-    def absorbs(self) -> bool:
-        """No: measures such as distinct counts need the rows."""
-        return False
-
-    @property
-    def asked(self) -> str | None:
-        """None: no history is asked."""
-        return None
 
     @property
     def counted(self) -> str | None:
@@ -141,15 +117,6 @@ class Windows(Direct):
     def computed(self) -> Collection[str]:
         """The measures."""
         return self.spec.measures
-
-    @property
-    def found(self) -> str | None:
-        """None: nothing is looked up."""
-        return None
-
-    @property
-    def memory(self) -> None:
-        """None: the source has all that is needed."""
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A window that changes touch has rows now, or had some, and so is in the table."""
