@@ -15,15 +15,14 @@ from draindown.cli.failures import naming
 PanicException = type("PanicException", (BaseException,), {})  # as PyO3 makes it
 DIES = """
 import os, sys
-from draindown.cli.program import app
-from draindown.cli.program import main
+from draindown.cli.program import COMMANDS, main
 
-@app.command()
 def panic(code: int) -> None:
     print(f"RUST_BACKTRACE={os.environ['RUST_BACKTRACE']}", file=sys.stderr)
     if code:
         raise type("PanicException", (BaseException,), {})("Already shut down")
 
+COMMANDS["panic"] = panic
 sys.exit(main())
 """
 

@@ -55,7 +55,7 @@ PIPELINE is a name from dags/pipelines/ or the path of a YAML file.
 
 Exit codes: 0 done, 1 findings, 2 usage, 65 gate failed, 70 crash, 75 try again, 78 needs a person.
 """
-_COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
+COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "init": authoring.init,
     "validate": authoring.validate,
     "schema": authoring.schema,
@@ -91,7 +91,7 @@ class _Commands(TyperGroup):
     @property
     def commands(self) -> Any:
         """All commands by name, for what looks at every one."""
-        return {name: self.get_command(None, name) for name in _COMMANDS}
+        return {name: self.get_command(None, name) for name in COMMANDS}
 
     @commands.setter
     def commands(self, given: Any) -> None:
@@ -100,12 +100,12 @@ class _Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names, in the order of the help."""
         del ctx
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command; None if there is none of that name."""
         del ctx
-        found = _COMMANDS.get(cmd_name)
+        found = COMMANDS.get(cmd_name)
         if found is None:
             return None
         alone = typer.Typer(rich_markup_mode=None)
