@@ -21,7 +21,6 @@ from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import generations
-from draindown.flow.health import Health
 from draindown.lake.home import FlowHome
 from draindown.lake.table import Table
 from draindown.proof.compare import prove
@@ -478,7 +477,6 @@ def test_late_rows_are_listed_and_decided_by_commands(
     assert [row["late_id"] for row in listed["rows"]] == ["0004", "0003", "0001"] and listed[
         "counts"
     ]["open"] == 3
-    assert Health(it.layout, NOW).late == 3
     assert (
         main(["--root", str(tmp_path), "late", "list", "p"]) == 0
         and "3 open" in capsys.readouterr().out
@@ -490,7 +488,6 @@ def test_late_rows_are_listed_and_decided_by_commands(
     assert typed("apply", "p", "--id", "0004", "--yes") == {"applied": 1}
     assert typed("discard", "p", "--yes") == {"discarded": 2}
     assert typed("list", "p")["d"]["counts"] == {"open": 0, "applied": 1, "discarded": 2, "gone": 0}
-    assert Health(it.layout, NOW).late == 0
     pinned(it.layout, 2, fill=False)
     write_deltalake(
         it.layout.tables.late.path, pa.Table.from_pylist([seen(4, 2, "went")]), mode="append"

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from draindown.base.formatting import printable
-from draindown.flow import generations, proven, quarantine, standing
+from draindown.flow import proven, quarantine, standing
 from draindown.flow.at_work import lease_holder_so_far
 from draindown.flow.proven import Proven
 from draindown.flow.quarantine import Counts
@@ -25,7 +25,6 @@ from draindown.lease.holder import Card
 from draindown.runs.card_parts import backlog_words
 from draindown.runs.report import Backlog, StepReport
 from draindown.sources.port import Look
-from draindown.sources.tables import late
 
 RUNS = 10
 """Newest runs that are looked at for what waits and for the last success."""
@@ -133,16 +132,6 @@ class Health:
         return quarantine.counts(self.state)
 
     @cached_property
-    def late(self) -> int:
-        """Late rows that wait for a decision."""
-        state = self.state
-        if not state.tables.late.exists:
-            return 0
-        generation = state.live_generation
-        first = generations.first_unread(state, generation)
-        return late.counts(late.Place(state, generation, first))["open"]
-
-    @cached_property
     def proof(self) -> Proven | None:
         """What the newest proof of the table found; None if it was about another table."""
         found, table = proven.newest(self.state), self.state.tables.target
@@ -167,7 +156,6 @@ class Health:
             "refused_share": self.refused_share,
             "quarantined": dict(self.quarantine.by_reason or {}),
             "parked": waiting.parked,
-            "late": self.late,
             "published": pointer and pointer.version,
             "unpublished": bool(pending and pending.pending),
             "unpublished_since": _text(self.unpublished_since),
