@@ -86,7 +86,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
 
 
 class _Commands(TyperGroup):
-    """Builds a command when it is asked for: to build all of them takes as long as half a plan."""
+    """Builds a command when it is asked for: all of them take 0.13 s, a fifteenth of a plan."""
 
     @property
     def commands(self) -> Any:
@@ -161,7 +161,7 @@ def _options(
 
 _GARBAGE = 50_000
 """New objects after which Python looks for garbage. A command imports modules, whose objects stay:
-at the default of 700 a tenth of a plan's time is spent on looking.
+at the default of 700, 8 % of the CPU time of a plan goes into looking.
 """
 
 
