@@ -125,7 +125,7 @@ def differing(tables: Path) -> int:
     from deltalake import DeltaTable, QueryBuilder
 
     with duckdb.connect() as con:
-        for name, start in (("sessions", "session_start"), ("folded", "segment_start")):
+        for name, start in (("sessions", "session_start"), ("folded", "session_start")):
             rows = QueryBuilder().register("t", DeltaTable(str(tables / name)))
             con.register(
                 "arriving",

@@ -47,9 +47,9 @@ def _with(name: str, note: str) -> Contender:
     )
 
 
-POSTGRES = _with("to Postgres", "`also_to` a table of a server on loopback, four columns")
-KAFKA = _with("to Kafka", "`also_to` a topic of a broker on loopback, four columns, at least once")
-ONCE = _with("to Kafka once", "`also_to` such a topic, `delivery: exactly_once`")
+POSTGRES = _with("to Postgres", "`sinks` a table of a server on loopback, four columns")
+KAFKA = _with("to Kafka", "`sinks` a topic of a broker on loopback, four columns, at least once")
+ONCE = _with("to Kafka once", "`sinks` such a topic, `delivery: exactly_once`")
 BOTH = _with("to Postgres and Kafka", "both")
 
 
@@ -163,7 +163,7 @@ def _written(place: Place, sinks: Mapping[str, Any]) -> Place:
     content = yaml.safe_load((ROOT / "benchmarks" / "pipelines" / "changes.yaml").read_text())
     flow = content["flows"]["changes"]
     flow["source"]["max_files_per_trigger"] = 1
-    flow |= {"also_to": dict(sinks)} if sinks else {}
+    flow |= {"sinks": dict(sinks)} if sinks else {}
     del flow["expectations"]
     pipeline = place.home / "changes.yaml"
     pipeline.write_text(json.dumps(content))

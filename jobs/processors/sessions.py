@@ -10,13 +10,13 @@ class Sessionizer:
 
     GAP = timedelta(minutes=30)
 
-    def process(self, snapshot, rows):
-        """Count the events of the session, which `expire: 30 minutes` ends."""
-        events, items = (snapshot["events"], snapshot["items"]) if snapshot else (0, [])
+    def process(self, state, rows):
+        """Count the events of the session, which `gap: 30 minutes` ends."""
+        events, items = (state["events"], state["items"]) if state else (0, [])
         items = sorted({*items, *(row["item"] for row in rows if row["item"] is not None)})
         last = rows[-1]["happened_at"]
         return [], {"session_end": last + self.GAP, "events": events + len(rows), "items": items}
 
-    def running(self, snapshot):
+    def running(self, state):
         """Return the session as it is at its newest event."""
-        return [snapshot | {"items": len(snapshot["items"])}]
+        return [state | {"items": len(state["items"])}]

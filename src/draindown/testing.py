@@ -3,9 +3,9 @@
     from draindown.testing import Processor
     from processors.baskets import Basket  # with jobs/ on the path
 
-    basket = Processor(Basket, by=["user_id"], order_by=["event_time"], expire="30 minutes",
+    basket = Processor(Basket, group_by=["user_id"], order_by=["event_time"], gap="30 minutes",
                        columns={"session_end": "timestamp", "events": "bigint"},
-                       snapshot={"session_end": "timestamp", "events": "bigint"})
+                       state={"session_end": "timestamp", "events": "bigint"})
     assert basket.rows(events) == [...]
     basket.check(events)
 
@@ -37,17 +37,17 @@ class Processor:
         self,
         make: type,
         *,
-        by: Sequence[str],
+        group_by: Sequence[str],
         order_by: Sequence[str],
-        expire: str,
+        gap: str,
         columns: Mapping[str, str],
-        snapshot: Mapping[str, str],
+        state: Mapping[str, str],
     ) -> None:
-        said: dict[str, Any] = {"by": list(by), "order_by": list(order_by), "expire": expire}
+        said: dict[str, Any] = {"group_by": list(group_by), "order_by": list(order_by), "gap": gap}
         said |= {
             "class": f"module.{make.__name__}",
             "columns": dict(columns),
-            "snapshot": dict(snapshot),
+            "state": dict(state),
         }
         self._part = spec.Processor.model_validate(said)
         self._shape = self._part.shape(make)
@@ -62,7 +62,7 @@ class Processor:
         """
         return self._sorted(
             plain.by_key(
-                self._shape, copy.deepcopy(list(given)), self._part.by, self._part.order_by
+                self._shape, copy.deepcopy(list(given)), self._part.group_by, self._part.order_by
             )
         )
 
@@ -70,8 +70,8 @@ class Processor:
         """Fold rows in other divisions and orders, and from snapshots. Raises AssertionError if one
         differs.
 
-        It finds classes that keep something elsewhere than in the snapshot, whose result depends on
-        how many rows a call gets, or whose snapshot does not hold all that they need.
+        It finds classes that keep something elsewhere than in the state, whose result depends on
+        how many rows a call gets, or whose state does not hold all that they need.
         """
         rows, draw = list(given), Random(seed)
         expected = self.rows(rows)
@@ -79,7 +79,7 @@ class Processor:
             draw.shuffle(rows)
             most = draw.randint(1, len(rows) + 1)
             found = plain.by_key(
-                self._shape, copy.deepcopy(rows), self._part.by, self._part.order_by, most
+                self._shape, copy.deepcopy(rows), self._part.group_by, self._part.order_by, most
             )
             self._hold(
                 self._sorted(found),
@@ -90,18 +90,18 @@ class Processor:
             self._hold(
                 self._sorted(self._resumed(rows, every)),
                 expected,
-                f"going on from a snapshot each {every} rows",
+                f"going on from a state each {every} rows",
             )
 
     def _resumed(self, rows: Sequence[Row], every: int) -> list[dict[str, Any]]:
-        """Fold each key piece by piece, each from the snapshot before it, as batches do."""
-        by, calls = self._part.by, Calls(Shape(**{**vars(self._shape), "every": every}))
+        """Fold each key piece by piece, each from the state before it, as batches do."""
+        by, calls = self._part.group_by, Calls(Shape(**{**vars(self._shape), "every": every}))
         found: list[dict[str, Any]] = []
         for key, own in plain.ordered(copy.deepcopy(rows), by, self._part.order_by).items():
             made, since, done = dict[tuple[int, int], Made](), None, 0
             while done < len(own):
                 end = min(done + every, len(own))
-                # a snapshot is of all rows of a time
+                # a state is of all rows of a time
                 while end < len(own) and own[end][0] == own[end - 1][0]:
                     end += 1
                 some, states = list[Made](), list[State]()
@@ -135,5 +135,5 @@ class Processor:
             else f"{len(found)} rows instead of {len(expected)}"
         )
         raise AssertionError(
-            f"{self._part.of.rpartition('.')[2]} depends on more than snapshot and rows; {how}: {first}"
+            f"{self._part.of.rpartition('.')[2]} depends on more than state and rows; {how}: {first}"
         )

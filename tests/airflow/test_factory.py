@@ -289,7 +289,7 @@ def test_a_run_of_a_broken_pipeline_fails_and_the_mended_file_has_its_dag_back(
         ("again", [True, False], ["yes", 1, None]),
         ("flow", [None, "first", "second"], ["third", "", "../first", "first; id", 1]),
         ("max_batches", [None, 1, 20], [0, -1, 1.5, "1", "1; rm -rf /", 10**400]),
-        ("deadline_minutes", [None, 1, 0.5], [0, -1, "soon", 1e308]),
+        ("max_minutes", [None, 1, 0.5], [0, -1, "soon", 1e308]),
         ("force_compact", [True, False], ["yes", 1, None]),
     ],
 )
@@ -305,7 +305,7 @@ def test_params_are_typed(name: str, good: list[Any], bad: list[Any]) -> None:
 
 def test_the_form_asks_in_an_order_and_explains_itself() -> None:
     asked = params(FLOWS)
-    bounds = ["max_batches", "deadline_minutes"]
+    bounds = ["max_batches", "max_minutes"]
     assert (
         list(asked)
         == ["mode", "from", "to", "again", "flow", *bounds, "force_compact"]

@@ -260,12 +260,12 @@ def test_force_compact_overrides_the_plan(told: Path, plans: Plans, steps: Asked
 def test_what_a_person_types_reaches_the_job_inside_the_request_only(
     told: Path, plans: Plans, steps: Asked, project: Path
 ) -> None:
-    found = steps({"max_batches": 3, "deadline_minutes": 2}).run("second.plan", "second.check")
+    found = steps({"max_batches": 3, "max_minutes": 2}).run("second.plan", "second.check")
     assert found["second.check"] == "success"
     argv = json.loads((told / "second.check.argv").read_text())
     request = Request.decode(argv[-1])
     assert argv[-3:-1] == [str(project / "jobs" / "check.py"), "--request"]
-    assert (request.flow, request.step, request.max_batches, request.deadline) == (
+    assert (request.flow, request.step, request.max_batches, request.max_duration) == (
         "second",
         "check",
         3,

@@ -292,7 +292,7 @@ def test_a_derived_flow_is_replayed_by_a_run_for_it_alone_and_follows_any_other(
     spec: PipelineSpec, project: Path
 ) -> None:
     per = {"keys": ["id"], "sql": f"select id from {spec.flows['f'].table_name('f')} group by id"}
-    derived = {"source": {"table": spec.flows["f"].table_name("f")}, "per": per}
+    derived = {"source": {"table": spec.flows["f"].table_name("f")}, "query": per}
     flows = {"f": spec.flows["f"].model_dump(exclude_none=True), "d": derived}
     whole = PipelineSpec.model_validate(spec.model_dump(exclude_none=True) | {"flows": flows})
     found = {

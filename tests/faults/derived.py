@@ -50,11 +50,11 @@ FOLDED = {
         "source": {"table": "flights"},
         "processor": {
             "class": "shop.Basket",
-            "by": ["carrier"],
+            "group_by": ["carrier"],
             "order_by": ["at"],
-            "expire": "5 hours",
+            "gap": "5 hours",
             "columns": {"n": "bigint", "sum": "bigint"},
-            "snapshot": {"n": "bigint", "last": "array<bigint>"},
+            "state": {"n": "bigint", "last": "array<bigint>"},
         },
     }
 }
@@ -96,7 +96,7 @@ _COLUMNS = {
     "paired": "id, carrier, delay, window_start, late",
     "named": "id, carrier, c, carriers_found",
     "asked": "id, seq, was, noted, statuses_found",
-    "baskets": 'carrier, segment_start, position, n, "sum"',
+    "baskets": 'carrier, session_start, position, n, "sum"',
 }
 _SOURCE = pa.schema(
     [

@@ -20,7 +20,7 @@ pipeline: lines
 lake: lake
 flows:
   lines:
-    source: {files: in/*.csv, format: csv, settle: 0}
+    source: {files: in/*.csv, format: csv, min_file_age: 0}
     columns: {id: string not null, n: int}
     rules: {sane: n >= 0}
 """

@@ -66,7 +66,7 @@ def test_file_that_grows_is_never_half_read_in_silence(
 def test_file_that_settles_or_is_renamed_is_read_whole(
     tmp_path: Path, spark: SparkSession, control: Control
 ) -> None:
-    patient = lakes.FLOW | {"source": lakes.FLOW["source"] | {"settle": "30 seconds"}}
+    patient = lakes.FLOW | {"source": lakes.FLOW["source"] | {"min_file_age": "30 seconds"}}
     trials = []
     for name, flow in (("settle", patient), ("rename", lakes.FLOW)):
         landing = lakes.lake(tmp_path / name, flow=flow)

@@ -24,7 +24,7 @@ _PIPELINE: dict[str, Any] = {
     "lake": "lake",
     "flows": {
         "orders": {
-            "source": {"files": "in/*.json", "format": "json", "settle": 0},
+            "source": {"files": "in/*.json", "format": "json", "min_file_age": 0},
             "columns": {
                 "id": "string not null",
                 "n": "int not null",
@@ -70,11 +70,11 @@ _FOLDED: dict[str, Any] = {
                 "source": {"table": "orders"},
                 "processor": {
                     "class": f"numbers.{name}",
-                    "by": ["g"],
+                    "group_by": ["g"],
                     "order_by": [time, "n"],
-                    "expire": "1 day",
+                    "gap": "1 day",
                     "columns": {"n": "bigint", "number": "bigint"},
-                    "snapshot": {"rows": "bigint"},
+                    "state": {"rows": "bigint"},
                 },
             }
             for name, time in _FOLDS.items()
@@ -105,18 +105,18 @@ _KINDS: dict[str, Any] = {
                     "session": {
                         "time": "at",
                         "gap": "1 minute",
-                        "by": ["g"],
+                        "group_by": ["g"],
                         "measures": {"sum": "sum(n)"},
                     }
                 },
-                "per": {
-                    "per": {
+                "query": {
+                    "query": {
                         "keys": ["g"],
                         "sql": "select g, max(at) as last from orders group by g",
                     }
                 },
                 "first": {"deduplicate": {"keys": ["g"], "sequence_by": ["at"]}},
-                "best": {"top": {"by": ["g"], "order_by": ["at desc"], "rows": 2}},
+                "best": {"top": {"group_by": ["g"], "order_by": ["at desc"], "rows": 2}},
                 "past": {
                     "target": {
                         "keys": ["g"],
@@ -145,8 +145,8 @@ _KINDS: dict[str, Any] = {
 }
 _NUMBERS = """\
 class Kept:
-    def process(self, snapshot, rows):
-        first = snapshot["rows"] if snapshot else 0
+    def process(self, state, rows):
+        first = state["rows"] if state else 0
         made = [{"n": row["n"], "number": at} for at, row in enumerate(rows, first + 1)]
         return made, {"rows": first + len(rows)}
 
@@ -154,7 +154,7 @@ class Kept:
 class ByKey:
     rows = {}
 
-    def process(self, snapshot, rows):
+    def process(self, state, rows):
         made = []
         for row in rows:
             self.rows[row["g"]] = self.rows.get(row["g"], 0) + 1
@@ -165,7 +165,7 @@ class ByKey:
 class OfAll:
     rows = 0
 
-    def process(self, snapshot, rows):
+    def process(self, state, rows):
         made = []
         for row in rows:
             OfAll.rows += 1
@@ -176,10 +176,10 @@ class OfAll:
 class Begun:
     segments = 0
 
-    def process(self, snapshot, rows):
-        if snapshot is None:
+    def process(self, state, rows):
+        if state is None:
             Begun.segments += 1
-        number = snapshot["rows"] if snapshot else Begun.segments
+        number = state["rows"] if state else Begun.segments
         return [{"n": row["n"], "number": number} for row in rows], {"rows": number}
 """
 _FILES, _DAY = 9, "2026-03-01T"

@@ -221,7 +221,7 @@ def _second(gap: str, strike: Callable[[], Any]) -> Callable[[str], None]:
 
 def _quick(flow: Landing) -> None:
     """Have its sinks give up within seconds."""
-    for sink in flow.document["flows"]["f"]["also_to"].values():
+    for sink in flow.document["flows"]["f"]["sinks"].values():
         if "postgres" in sink:
             sink["postgres"]["timeout"] = 3
         else:

@@ -68,16 +68,16 @@ def flow_of(
         }
 
     brokers = {"bootstrap_servers": cluster.address}
-    once = {"topic": f"{topic}-once", "create": True, "markers": f"{topic}-markers"}
-    also_to = {
+    once = {"topic": f"{topic}-once", "create": True, "marker_topic": f"{topic}-markers"}
+    sinks = {
         "alerts": table("alerts", where=f"amount > {FLAGGED}"),
         "events": {"kafka": {"topic": topic, **brokers}},
         "mirror": table("mirror"),
         "once": {"kafka": {**once, **brokers}, "delivery": "exactly_once"},
     }
-    sinks = {name: {**sink, "columns": ["id", "amount"]} for name, sink in also_to.items()}
+    sinks = {name: {**sink, "columns": ["id", "amount"]} for name, sink in sinks.items()}
     source = {"max_files_per_trigger": 1}
-    return Landing(home, source=source, columns=COLUMNS, target=TARGET, also_to=sinks, **more)
+    return Landing(home, source=source, columns=COLUMNS, target=TARGET, sinks=sinks, **more)
 
 
 def deliver(flow: Landing, chance: random.Random, number: int) -> None:

@@ -143,7 +143,7 @@ def test_a_withdrawn_row_without_keys_is_a_message_that_says_so(
     row = {ORIGIN: "t/0:7", "user": "u1", FATE: "upsert"}
     for fate in ("upsert", "delete"):
         part = pa.RecordBatch.from_pylist([row | {FATE: fate}])
-        sink(cluster, topic, place_by=["user"]).send(BATCH, columns, [part])
+        sink(cluster, topic, partition_by=["user"]).send(BATCH, columns, [part])
     put, gone = read(cluster, topic)
     assert put.key() == gone.key() == b"u1" and "withdrawn" not in dict(put.headers())
     assert json.loads(put.value()) == {ORIGIN: "t/0:7", "user": "u1"}

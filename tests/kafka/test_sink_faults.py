@@ -30,7 +30,7 @@ FORMS = pytest.mark.parametrize("form", ["at_least_once", "exactly_once"])
 
 def sink(form: str, cluster: Cluster, topic: str, **more: Any) -> KafkaTopic:
     once = (
-        {"create": True, "markers": f"{topic}-markers", "transaction_timeout": 10}
+        {"create": True, "marker_topic": f"{topic}-markers", "transaction_timeout": 10}
         if form == "exactly_once"
         else {}
     )

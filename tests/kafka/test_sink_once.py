@@ -38,7 +38,7 @@ def sink(cluster: Cluster, topic: str, **more: Any) -> KafkaTransactions:
         "topic": topic,
         "bootstrap_servers": cluster.address,
         "create": True,
-        "markers": f"{topic}-markers",
+        "marker_topic": f"{topic}-markers",
     }
     return KafkaTransactions(KafkaSink(**(given | more)), place_of(topic), {})
 

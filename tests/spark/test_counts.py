@@ -76,7 +76,7 @@ DERIVED: dict[str, tuple[dict[str, Any], Cost]] = {
             "session": {
                 "time": "at",
                 "gap": "5 minutes",
-                "by": ["k"],
+                "group_by": ["k"],
                 "measures": {"rows": "count(*)"},
             }
         },

@@ -67,7 +67,7 @@ RANKED = {
 KINDS: dict[str, dict[str, Any]] = {
     "tumbling": {"window": WINDOW},
     "hopping": {"window": HOPPING},
-    "per": {"per": PER},
+    "query": {"query": PER},
 }
 
 
@@ -253,7 +253,7 @@ RANGES = {
 @LONG
 @pytest.mark.parametrize(
     ("kind", "how"),
-    [("per", "by group"), *((kind, how) for kind in ("tumbling", "hopping") for how in RANGES)],
+    [("query", "by group"), *((kind, how) for kind in ("tumbling", "hopping") for how in RANGES)],
 )
 def test_a_fill_in_ranges_equals_the_query(
     derivation: Callable[..., Derivation], kind: str, how: str
@@ -336,7 +336,7 @@ def test_a_refill_writes_only_what_differs(filled: Derivation) -> None:
     ("kind", "step"),
     [
         ("tumbling", "merged"),
-        *(pytest.param(*one, marks=LONG) for one in (("tumbling", "read"), ("per", "read"))),
+        *(pytest.param(*one, marks=LONG) for one in (("tumbling", "read"), ("query", "read"))),
     ],
 )
 def test_a_batch_that_died_is_whole_when_it_is_tried_again(
@@ -543,17 +543,17 @@ def one_row(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
         ({"window": WINDOW | {"measures": {"s": "n"}}}, "window.measures.s"),
         ({"window": WINDOW | {"measures": {"s": "1"}}}, "is no aggregate"),
         ({"window": WINDOW | {"measures": {"s": "sum(k, n)"}}}, "window.measures.s"),
-        ({"per": {"keys": ["k"], "sql": "select k, n from source limit (3)"}}, "GlobalLimit"),
-        ({"per": {"keys": ["k"], "sql": "select k, source.missing from source"}}, "missing"),
-        ({"per": {"keys": ["k"], "sql": "select k, map(n, n) m from source"}}, "can't compare"),
-        ({"per": {"keys": ["k"], "sql": "select k, null m from source"}}, "has no type"),
+        ({"query": {"keys": ["k"], "sql": "select k, n from source limit (3)"}}, "GlobalLimit"),
+        ({"query": {"keys": ["k"], "sql": "select k, source.missing from source"}}, "missing"),
+        ({"query": {"keys": ["k"], "sql": "select k, map(n, n) m from source"}}, "can't compare"),
+        ({"query": {"keys": ["k"], "sql": "select k, null m from source"}}, "has no type"),
         (
-            {"per": {"keys": ["k"], "sql": "select k, count(1) from source group by k"}},
+            {"query": {"keys": ["k"], "sql": "select k, count(1) from source group by k"}},
             "column count(1): Delta",
         ),
         (
             {
-                "per": {"keys": ["k"], "sql": "select k, count(*) c from source group by k"},
+                "query": {"keys": ["k"], "sql": "select k, count(*) c from source group by k"},
                 "columns": {"c": "int"},
             },
             "bigint",
@@ -609,7 +609,7 @@ def test_what_spark_refuses_of_a_query_is_told_with_its_line(spark: SparkSession
     sources = [spark.sql("select 'a' as k")]
     per = {
         "source": {"table": "t"},
-        "per": {"keys": ["k"], "sql": "select k, sum(k, 1) as n from t group by k"},
+        "query": {"keys": ["k"], "sql": "select k, sum(k, 1) as n from t group by k"},
     }
     measures = {"n": "sum(k, 1)"}
     window = {
@@ -717,7 +717,7 @@ def test_times_of_all_years_are_the_same_to_other_readers(
             "session": {
                 "time": "at",
                 "gap": "30 minutes",
-                "by": ["k"],
+                "group_by": ["k"],
                 "measures": {"c": "count(*)"},
             }
         },
@@ -831,8 +831,8 @@ _AVERAGES: dict[str, dict[str, Any]] = {
     "window": {
         "window": WINDOW | {"measures": {"a": "avg(id)", "b": "mean(`id`)", "c": "count(*)"}}
     },
-    "per": {
-        "per": {
+    "query": {
+        "query": {
             "keys": ["k"],
             "sql": "select k, avg(id) as a, 1 + 2 * mean(id) - 1 as b from source group by k",
         }
@@ -840,7 +840,7 @@ _AVERAGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["window", pytest.param("per", marks=LONG)])
+@pytest.mark.parametrize("kind", ["window", pytest.param("query", marks=LONG)])
 def test_an_average_of_large_whole_numbers_is_exact(
     derivation: Callable[..., Derivation], kind: str
 ) -> None:
@@ -848,7 +848,7 @@ def test_an_average_of_large_whole_numbers_is_exact(
     it.insert(row(_BIG + 2, 0), row(-_BIG - 1, 1), row(1, 2, k="b"), row(2, 3, k="b"))
     it.derive()
     held = it.layout.tables.target.rows("select k, a, b from t order by k")
-    factor = 2 if kind == "per" else 1
+    factor = 2 if kind == "query" else 1
     assert [(one["k"], one["a"], one["b"]) for one in held] == [
         ("a", 0.5, 0.5 * factor),
         ("b", 1.5, 1.5 * factor),
@@ -862,12 +862,12 @@ _SUMMED = {"s": "sum(x)", "t": "try_sum(2 * x)", "a": "avg(x)", "b": "avg(id)", 
 _BY_KEY = f"select k, {', '.join(f'{text} as {name}' for name, text in _SUMMED.items())} from source group by k"
 _CANCELLING: dict[str, dict[str, Any]] = {
     "window": {"window": WINDOW | {"measures": _SUMMED}},
-    "per": {"per": {"keys": ["k"], "sql": _BY_KEY}},
+    "query": {"query": {"keys": ["k"], "sql": _BY_KEY}},
 }
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["per", pytest.param("window", marks=LONG)])
+@pytest.mark.parametrize("kind", ["query", pytest.param("window", marks=LONG)])
 def test_doubles_that_cancel_out_are_proven_by_the_amounts_that_were_added(
     derivation: Callable[..., Derivation], kind: str
 ) -> None:
@@ -894,9 +894,9 @@ _FAILING: dict[str, tuple[dict[str, Any], str]] = {
         {"window": WINDOW | {"measures": {"c": "count(*)", "q": "sum(seq) div sum(n)"}}},
         "q of group",
     ),
-    "per": (
+    "query": (
         {
-            "per": {
+            "query": {
                 "keys": ["k"],
                 "sql": "select k, sum(seq) / sum(n) q, count(*) c from source group by k",
             }
@@ -904,7 +904,7 @@ _FAILING: dict[str, tuple[dict[str, Any], str]] = {
         "q of",
     ),
     "sum": (
-        {"per": {"keys": ["k"], "sql": "select k, sum(id * n) q from source group by k"}},
+        {"query": {"keys": ["k"], "sql": "select k, sum(id * n) q from source group by k"}},
         "q of group k bad",
     ),
 }

@@ -77,7 +77,7 @@ DAILY = {
 }
 CARRIERS = {
     "source": {"table": "flights"},
-    "per": {
+    "query": {
         "keys": ["carrier"],
         "sql": "select carrier, count(*) c, avg(delay) d from flights group by carrier",
     },
@@ -210,9 +210,9 @@ def test_first_rows_and_sessions_follow_every_change(chain: Callable[..., Chain]
     }
     worst = {
         "source": {"table": "flights"},
-        "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 2},
+        "top": {"group_by": ["carrier"], "order_by": ["delay desc"], "rows": 2},
     }
-    part = {"time": "at", "gap": "2 minutes", "by": ["carrier"], "measures": {"n": "count(*)"}}
+    part = {"time": "at", "gap": "2 minutes", "group_by": ["carrier"], "measures": {"n": "count(*)"}}
     it = chain(once=once, worst=worst, visits={"source": {"table": "flights"}, "session": part})
     it.deliver(
         *(it.row(number, 10 - number, "AB"[number % 2], delay=number) for number in range(6))
@@ -341,9 +341,9 @@ def test_a_drain_that_died_goes_on(
 
 
 _KINDS = {
-    "session": {"time": "at", "gap": "2 minutes", "by": ["carrier"], "measures": {"n": "count(*)"}},
+    "session": {"time": "at", "gap": "2 minutes", "group_by": ["carrier"], "measures": {"n": "count(*)"}},
     "deduplicate": {"keys": ["carrier"], "sequence_by": ["at"]},
-    "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 2},
+    "top": {"group_by": ["carrier"], "order_by": ["delay desc"], "rows": 2},
 }
 _STEPS = ("begun", "read", "inputs", "merged", "recorded")
 
@@ -562,7 +562,7 @@ def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_pat
 @pytest.mark.long
 def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..., Chain]) -> None:
     wrong = CARRIERS | {
-        "per": CARRIERS["per"]
+        "query": CARRIERS["query"]
         | {"sql": "select carrier, sum(carrier, 1) c from flights group by carrier"}
     }
     it = chain(carriers=wrong)

@@ -268,7 +268,7 @@ def _window(size: int, slide: int | None) -> Windows:
 
 def _session(gap: int) -> Sessions:
     measures = dict(reversed(one.rsplit(" ", 1)) for one in _MEASURES.split(", "))
-    part = {"time": "at", "gap": gap, "by": ["cell", "k"], "measures": measures}
+    part = {"time": "at", "gap": gap, "group_by": ["cell", "k"], "measures": measures}
     return Sessions(Session.model_validate(part), "source")
 
 
@@ -278,7 +278,7 @@ def _deduplicate(keep: str) -> FirstPerKey:
 
 
 def _top_of(ties: str) -> TopOfGroup:
-    part = {"by": ["cell", "k"], "order_by": ["x desc"], "rows": 2, "ties": ties}
+    part = {"group_by": ["cell", "k"], "order_by": ["x desc"], "rows": 2, "ties": ties}
     return TopOfGroup(Top.model_validate(part), "source")
 
 
@@ -328,7 +328,7 @@ CASES: dict[str, tuple[Any, Any]] = {
     "top": (_top_of("content"), partial(_top, 2, False)),
     "ties": (_top_of("all"), partial(_top, 2, True)),
     "history": (_of_history(), _history),
-    "per": (
+    "query": (
         PerKey(
             Per.model_validate({"keys": ["cell", "k"], "sql": _SQL}), [SourceTable(table="source")]
         ),
@@ -345,7 +345,7 @@ CASES: dict[str, tuple[Any, Any]] = {
         *(pytest.param(name, 1, marks=pytest.mark.long) for name in CASES if name != "session"),
         *(
             pytest.param(name, 3, marks=pytest.mark.long)
-            for name in ("tumbling", "hopping", "per", "session")
+            for name in ("tumbling", "hopping", "query", "session")
         ),
     ],
 )

@@ -63,7 +63,7 @@ HOURLY = {
         "group_by": ["carrier"],
         "measures": {"flights": "count(*)", "delay": "sum(delay)"},
     },
-    "accept": "2 hours",
+    "allowed_lateness": "2 hours",
 }
 SPEC = {"pipeline": "p", "flows": {"flights": APPEND, "hourly": HOURLY}}
 _TYPES = (
@@ -303,7 +303,7 @@ def test_the_table_depends_on_the_rows_alone(
 def test_rows_that_an_attempt_found_late_are_not_listed_once_the_flow_accepts_them(
     spark: SparkSession, tmp_path: Path, accept: int | None
 ) -> None:
-    """The first fill wrote them down and failed; another `accept` voids its slices, and the same
+    """The first fill wrote them down and failed; another `allowed_lateness` voids its slices, and the same
     batch runs anew.
     """
     it, base = World(tmp_path, spark), START.replace(tzinfo=UTC)
@@ -312,7 +312,7 @@ def test_rows_that_an_attempt_found_late_are_not_listed_once_the_flow_accepts_th
     pinned_slice(it.layout, 1, fill=True)
     place = Place(it.layout, 1, 2)
     (row,) = it.derive(
-        fill=True, dying="late", edited=it.flow.model_copy(update={"accept": accept})
+        fill=True, dying="late", edited=it.flow.model_copy(update={"allowed_lateness": accept})
     )
     assert row.late == 0 and it.table() == windows(rows) and it.layout.tables.late.version > 0, (
         "an attempt wrote some"
@@ -355,7 +355,7 @@ def test_a_row_that_was_applied_and_went_is_listed_as_gone(
     assert derived() == {0: "gone", 1: "applied", 2: "applied"}, (
         "the same row again, as a release puts it back"
     )
-    it.flow = it.flow.model_copy(update={"accept": 30 * 86_400})
+    it.flow = it.flow.model_copy(update={"allowed_lateness": 30 * 86_400})
     assert derived(fill=True) == {0: "gone", 1: "applied", 2: "applied"}, "there, and late no more"
     assert it.table() == windows(rows[1:3])
 
@@ -434,7 +434,7 @@ def test_a_fill_that_finds_most_rows_late_asks_about_accept(
     late_rows: int, is_fill: bool, asks: bool
 ) -> None:
     row = BatchRow("p", "hourly", 1, 0, "r", records=10, late=late_rows)
-    assert ("is `accept` shorter" in batches._late(row, is_fill=is_fill).detail) == asks
+    assert ("is `allowed_lateness` shorter" in batches._late(row, is_fill=is_fill).detail) == asks
 
 
 @pytest.fixture

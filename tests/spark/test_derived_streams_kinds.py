@@ -107,21 +107,21 @@ KINDS: dict[str, Any] = {
         "session": {
             "time": "at",
             "gap": "10 minutes",
-            "by": ["carrier"],
+            "group_by": ["carrier"],
             "measures": {"n": "count(*)", "delay": "sum(delay)"},
         }
     },
     "newest": _ONE | {"deduplicate": {"keys": ["carrier"], "sequence_by": ["at"], "keep": "last"}},
-    "worst": _ONE | {"top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 2}},
+    "worst": _ONE | {"top": {"group_by": ["carrier"], "order_by": ["delay desc"], "rows": 2}},
     "baskets": _ONE
     | {
         "processor": {
             "class": "shop.Basket",
-            "by": ["carrier"],
+            "group_by": ["carrier"],
             "order_by": ["at"],
-            "expire": "10 minutes",
+            "gap": "10 minutes",
             "columns": {"n": "bigint", "sum": "bigint"},
-            "snapshot": {"n": "bigint", "last": "array<bigint>"},
+            "state": {"n": "bigint", "last": "array<bigint>"},
         }
     },
     "statuses": {
@@ -144,7 +144,7 @@ _COLUMNS = {
     "visits": "carrier, session_start, session_end, n, delay",
     "newest": "carrier, id",
     "worst": "carrier, position, id",
-    "baskets": 'carrier, segment_start, position, n, "sum"',
+    "baskets": 'carrier, session_start, position, n, "sum"',
     "statuses": 'id, "__START_AT", "__END_AT", seq, carrier, delay',
     "told": 'id, "__START_AT", "__END_AT", seq, carrier, temp',
     "asked": "id, delay, temp, by, told_found",

@@ -177,7 +177,7 @@ def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tri
 def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
     landing: Make, form: str, way: str
 ) -> None:
-    here = landing(flow(form, drift={"new": "refuse", "missing": "refuse"}))
+    here = landing(flow(form, drift={"new_columns": "fail", "missing_columns": "fail"}))
     here.land("1", encoded(form, [row("k1", 1), row("k2", 1)]))
     bad = here.land("2", encoded(form, [row("k3", 1, gate=7), row("x", 1, gate=8) | {"seq": None}]))
     gone = here.land("3", encoded(form, [{"id": "k4", "seq": 1, "op": "u"}]))
@@ -202,9 +202,9 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
             at=now(),
         )
     elif way == "policy":
-        respecified(here, drift={"new": "rescue", "missing": "accept"})
+        respecified(here, drift={"new_columns": "rescue", "missing_columns": "allow"})
     else:
-        respecified(here, columns=COLUMNS | {"gate": "int"}, drift={"new": "refuse"})
+        respecified(here, columns=COLUMNS | {"gate": "int"}, drift={"new_columns": "fail"})
     report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     refused = 0 if way == "discard" else 1
@@ -296,7 +296,7 @@ def test_a_row_of_a_file_that_has_the_column_is_released_under_missing_refuse(
     landing: Make,
 ) -> None:
     here = landing(
-        flow("json", drift={"missing": "refuse"}, rules={"sane": "a is null or a <> 'bad'"})
+        flow("json", drift={"missing_columns": "fail"}, rules={"sane": "a is null or a <> 'bad'"})
     )
     here.land("1", encoded("json", [row("k1", 1), {"id": "k2", "seq": 1, "a": "bad"}]))
     assert here.attempt()[1] == Exit.DONE
@@ -308,7 +308,7 @@ def test_a_row_of_a_file_that_has_the_column_is_released_under_missing_refuse(
 
 
 def _folded(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
-    """The table that `drift: {new: add}` makes of these records: contract, then added by name, then
+    """The table that `drift: {new_columns: add}` makes of these records: contract, then added by name, then
     `_rescued`.
     """
     reserved = {*COLUMNS, "arrived_at"}
@@ -386,7 +386,7 @@ def test_added_columns_hold_the_same_whatever_came_first(
     chance = random.Random(22)
     files = _delivered(chance)
     expected = _folded([record for file in files for record in file])
-    here = landing(flow(drift={"new": "add"}, source={"max_files_per_trigger": per_batch}))
+    here = landing(flow(drift={"new_columns": "add"}, source={"max_files_per_trigger": per_batch}))
     for at, number in enumerate(order):
         path = here.land(f"{at}", encoded("json", files[number]))
         os.utime(path, (at, at))
@@ -417,7 +417,7 @@ def test_added_columns_hold_the_same_whatever_came_first(
 @pytest.mark.full
 @pytest.mark.parametrize("form", ["csv", pytest.param("parquet", marks=pytest.mark.long)])
 def test_columns_of_files_are_added_as_text_all_at_once(landing: Make, form: str) -> None:
-    here = landing(flow(form, drift={"new": "add"}, source={"max_files_per_trigger": 1}))
+    here = landing(flow(form, drift={"new_columns": "add"}, source={"max_files_per_trigger": 1}))
     here.land("1", encoded(form, [row("k1", 1)]))
     path = here.land(
         "2", encoded(form, [row("k2", 1, gate=7, tail="N1", _own="o"), row("k3", 1, gate=8)])
@@ -458,7 +458,7 @@ def test_ten_thousand_fields_are_told_in_a_few_lines(landing: Make) -> None:
 
 @pytest.mark.long
 def test_ten_thousand_fields_make_no_columns(landing: Make) -> None:
-    here = landing(flow(drift={"new": "add"}))
+    here = landing(flow(drift={"new_columns": "add"}))
     here.land("1", encoded("json", [BOMB, row("k", 1, one="1")]))
     report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error

@@ -215,7 +215,7 @@ HISTORY = {
 
 SPANS = {
     "source": {"table": "statuses"},
-    "per": {
+    "query": {
         "keys": ["id"],
         "sql": "select id, count(*) n, max(__END_AT) e, max(__START_AT) s from statuses group by id",
     },

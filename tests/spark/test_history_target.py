@@ -527,7 +527,7 @@ def _fates(trace: Trace) -> dict[tuple[str, int], tuple[str, str]]:
 def test_columns_that_come_later_are_null_in_all_earlier_events(
     landing: Callable[..., Landing], spark: SparkSession
 ) -> None:
-    it = landing(drift={"new": "add"})
+    it = landing(drift={"new_columns": "add"})
     it.deliver(line("k", 1, 1), line("k", 2, 1))
     it.drain(spark)
     it.deliver(line("k", 3, 1, extra="e"), line("k", 5, 1), delete("z", 1))

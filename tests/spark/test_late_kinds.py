@@ -23,7 +23,7 @@ _GAP, _LOW, _HIGH = timedelta(minutes=10), timedelta(minutes=-10), timedelta(min
 _SESSION = {
     "time": "at",
     "gap": "10 minutes",
-    "by": ["carrier"],
+    "group_by": ["carrier"],
     "measures": {"n": "count(*)", "delay": "sum(delay)"},
 }
 _JOIN = {
@@ -34,11 +34,11 @@ _JOIN = {
     "between": ["-10 minutes", "30 minutes"],
     "columns": {"id": "other", "at": "seen", "delay": "m"},
 }
-_BOTH = {"source": {"tables": ["flights", "gates"]}, "accept": "2 hours"}
+_BOTH = {"source": {"tables": ["flights", "gates"]}, "allowed_lateness": "2 hours"}
 FLOWS: dict[str, Any] = {
     "flights": APPEND,
     "gates": APPEND,
-    "session": {"source": {"table": "flights"}, "session": _SESSION, "accept": "2 hours"},
+    "session": {"source": {"table": "flights"}, "session": _SESSION, "allowed_lateness": "2 hours"},
     "inner": _BOTH | {"join": _JOIN},
     "outer": _BOTH | {"join": _JOIN | {"how": "left_outer"}},
 }

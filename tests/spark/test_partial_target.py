@@ -273,11 +273,11 @@ def test_what_reads_merged_rows_sees_values_and_no_sequences(
     )
     merged = FLIGHTS | {
         "target": FLIGHTS["target"] | {"ignore_null_updates": True},
-        "also_to": {"every": sink},
+        "sinks": {"every": sink},
     }
     worst = {
         "source": {"table": "flights"},
-        "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 3},
+        "top": {"group_by": ["carrier"], "order_by": ["delay desc"], "rows": 3},
     }
     it, draw = Chain(tmp_path, spark, flights=merged, carriers=CARRIERS, worst=worst), Random(42)
     for at in range(4):
@@ -300,7 +300,7 @@ def test_what_reads_merged_rows_sees_values_and_no_sequences(
         assert not [name for row in server.rows.values() for name in row if name == SEQUENCES]
         assert SEQUENCES not in it.layout("worst").tables.target.column_types
     it.run()
-    assert it.proven("worst")  # a query of `per` is only Spark's
+    assert it.proven("worst")  # a query of `query` is only Spark's
     assert audit(it.spec, "flights", root=it.home).clean
     for batch in ledger_table.recent(it.layout("flights"), 9):
         assert (
@@ -344,7 +344,7 @@ def test_why_names_the_records_that_each_value_is_from(
 def test_a_column_that_input_adds_is_merged_like_any_other(
     landing: Callable[..., Landing], spark: SparkSession
 ) -> None:
-    it = landing(drift={"new": "add"})
+    it = landing(drift={"new_columns": "add"})
     for some in (
         [line("k", 1, extra="e"), line("k", 3, a=1)],
         [line("k", 2, extra="f", more="m")],

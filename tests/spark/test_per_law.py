@@ -1,4 +1,4 @@
-"""The law of `per` queries: key by key, a query gives what it gives over all rows; what breaks the
+"""The law of `query` queries: key by key, a query gives what it gives over all rows; what breaks the
 law is refused.
 """
 

@@ -286,7 +286,7 @@ CASES = {
     "UTC": (flow("UTC"), Known(), False),
     "a zone with changes of clocks": (flow("Europe/Berlin"), Known(), False),
     "columns that lack are told of": (
-        flow("UTC", drift={"new": "add"}),
+        flow("UTC", drift={"new_columns": "add"}),
         Known(all_records=True),
         False,
     ),

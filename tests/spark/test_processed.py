@@ -32,7 +32,7 @@ from tests.spark.test_derived_flow import START, Chain
 HISTORIES = 2_000
 BASKET = """\
 class Basket:
-    def process(self, snapshot, rows):
+    def process(self, state, rows):
         state, made = dict(snapshot or {"n": 0, "last": []}), []
         for row in rows:
             if row["n"] == 666:
@@ -43,16 +43,16 @@ class Basket:
                 made.append({"n": state["n"], "sum": sum(one or 0 for one in state["last"])})
         return made, state
 
-    def running(self, snapshot):
-        return [{"n": -snapshot["n"], "sum": snapshot["last"][-1]}]
+    def running(self, state):
+        return [{"n": -state["n"], "sum": snapshot["last"][-1]}]
 """
 PART: dict[str, Any] = {
     "class": "shop.Basket",
-    "by": ["k"],
+    "group_by": ["k"],
     "order_by": ["at", "seq"],
-    "expire": "30 minutes",
+    "gap": "30 minutes",
     "columns": {"n": "bigint", "sum": "bigint"},
-    "snapshot": {"n": "bigint", "last": "array<bigint>"},
+    "state": {"n": "bigint", "last": "array<bigint>"},
 }
 Row = tuple[Any, ...]
 """id, seq, k, at, n, x, noise."""
@@ -162,7 +162,7 @@ def _table(it: Derivation, path: str, columns: str) -> Counter[tuple[Any, ...]]:
 
 
 def _held(it: Derivation, rows: list[Row]) -> None:
-    columns = 'k, segment_start, position, n, "sum"'
+    columns = 'k, session_start, position, n, "sum"'
     expected = Counter(tuple(map(str, row)) for row in model(rows))
     assert _table(it, it.layout.tables.target.path, columns) == expected
 
@@ -171,7 +171,7 @@ def _states(it: Derivation) -> Counter[tuple[Any, ...]]:
     return _table(
         it,
         it.layout.tables.snapshots.path,
-        "k, segment_start, _at, _number, _position, _stays, _snapshot",
+        "k, session_start, _at, _number, _position, _stays, _snapshot",
     )
 
 
@@ -316,7 +316,7 @@ def test_the_source_rows_behind_a_row_are_those_of_its_segment(
         )
     )
     it.derive()
-    table = it.layout.tables.target.query("select * from t where n < 0 order by segment_start")
+    table = it.layout.tables.target.query("select * from t where n < 0 order by session_start")
     (found,) = source_rows(it.layout, it.flow, [Table(it.path)], table, 0, 10)
     assert [sorted(row["id"] for row in found[0] if row["_row"] == at) for at in (0, 1)] == [
         [0, 1, 2],
@@ -326,16 +326,16 @@ def test_the_source_rows_behind_a_row_are_those_of_its_segment(
 
 
 FLIGHTS: dict[str, Any] = PART | {
-    "by": ["carrier"],
+    "group_by": ["carrier"],
     "order_by": ["at", "seq"],
-    "expire": "10 minutes",
+    "gap": "10 minutes",
 }
 CODE = BASKET.replace('["n"] == 666', '["delay"] == 666').replace('row["n"]]', 'row["delay"]]')
 
 
 def _run(it: Chain) -> Iterator[tuple[Any, ...]]:
     for row in it.layout("baskets").tables.target.rows(
-        "select * from t order by segment_start, position"
+        "select * from t order by session_start, position"
     ):
         yield tuple(row.values())[:-1]
 

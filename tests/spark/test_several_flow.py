@@ -57,7 +57,7 @@ SQL = (
 )
 OWNED = {
     "source": {"tables": ["flights", {"table": "owners", "keys": {"carrier": "code"}}]},
-    "per": {"keys": ["carrier"], "sql": SQL},
+    "query": {"keys": ["carrier"], "sql": SQL},
 }
 
 
@@ -336,7 +336,7 @@ def test_a_table_of_another_pipeline_is_followed_once_its_own_flow_has_switched_
     owners, owned = request("crm", "owners").layout, {"table": "owners", "pipeline": "crm"}
     assert owners.tables.target.properties.get(FEED) != "true"
     per = {"keys": ["code"], "sql": "select code, upper(owner) as owner from owners"}
-    declare("shop", owned={"source": owned, "per": per})
+    declare("shop", owned={"source": owned, "query": per})
     (waiting,) = plan(request("shop", "owned", "plan"), now())[1]
     assert waiting.next == "draindown run crm --flow owners" and "of pipeline crm" in waiting.detail
     assert "for shop/owned" in plan(request("crm", "owners", "plan"), now())[0].reasons["drain"]

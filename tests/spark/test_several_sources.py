@@ -92,7 +92,7 @@ class Shop:
             }
             for name, columns, key in (("orders", ORDERS, "no"), ("customers", CUSTOMERS, "row"))
         }
-        per = {"source": source, "per": {"keys": ["customer_id"], "sql": sql}}
+        per = {"source": source, "query": {"keys": ["customer_id"], "sql": sql}}
         self.spec = PipelineSpec.model_validate(
             {"pipeline": "p", "lake": str(home / "lake"), "flows": {**flows, "d": per}}
         )

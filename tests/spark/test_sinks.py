@@ -144,7 +144,7 @@ def test_a_keyed_flow_its_sinks_and_its_ledger_agree_wherever_it_dies(
     flow = landing(
         {
             "target": {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"},
-            "also_to": ALSO_TO,
+            "sinks": ALSO_TO,
         }
     )
     flow.deliver(*[record(id_, 1, a=a) for id_, a in FIRST.items()])
@@ -172,7 +172,7 @@ def test_older_rows_that_are_replayed_change_nothing_at_the_sinks(
     superseded.
     """
     target = {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"}
-    flow = landing({"target": target, "also_to": ALSO_TO, "rules": {"sane": "a is null or a >= 0"}})
+    flow = landing({"target": target, "sinks": ALSO_TO, "rules": {"sane": "a is null or a >= 0"}})
     flow.deliver(
         *[record(id_, 1, a=a) for id_, a in FIRST.items()],
         record("10", 1, a=-5),
@@ -207,7 +207,7 @@ def test_other_batches_wait_for_one_that_a_sink_has_and_the_table_lacks(
     spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
 ) -> None:
     flow = landing(
-        {"target": {"keys": ["id"], "sequence_by": ["seq"]}, "also_to": {"every": ALSO_TO["every"]}}
+        {"target": {"keys": ["id"], "sequence_by": ["seq"]}, "sinks": {"every": ALSO_TO["every"]}}
     )
     flow.deliver(record("1", 1, a=1), '{"id": 5}')
     with pytest.raises(Injected):
@@ -228,7 +228,7 @@ def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_p
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     flow = landing(
-        {"target": {"keys": ["id"], "sequence_by": ["seq"]}, "also_to": {"every": ALSO_TO["every"]}}
+        {"target": {"keys": ["id"], "sequence_by": ["seq"]}, "sinks": {"every": ALSO_TO["every"]}}
     )
     server = servers.setdefault("every", FakeServer())
 
@@ -307,11 +307,11 @@ def test_an_append_flow_sends_each_row_by_its_origin_and_what_it_refuses_once(
     servers: dict[str, FakeServer],
     faults: Sequence[str],
 ) -> None:
-    also_to = {
+    sinks = {
         "big": sink("big", where="a > 10", columns=["id", "b"]),
         "dead": sink("dead", of="quarantined", columns=["quarantine_id", "reason", "raw"]),
     }
-    flow = landing({"also_to": also_to})
+    flow = landing({"sinks": sinks})
     flow.deliver(
         record("1", 1, a=11, b="x"),
         record("2", 1, a=1),
@@ -360,8 +360,8 @@ def test_one_reading_of_the_batch_serves_all_sinks(
 
     monkeypatch.setattr(Appended, "changes", counted)
     monkeypatch.setattr(Judged, "shares", looked)
-    also_to = {f"s{at}": sink(f"s{at}", where="a > 3", columns=["id", "a"]) for at in range(3)}
-    flow = landing({"also_to": also_to})
+    sinks = {f"s{at}": sink(f"s{at}", where="a > 3", columns=["id", "a"]) for at in range(3)}
+    flow = landing({"sinks": sinks})
     flow.deliver(*[record(str(at), 1, a=at) for at in range(20)])
     flow.apply(spark)
     assert [len(server.rows) for server in servers.values()] == [16, 16, 16]
@@ -383,12 +383,12 @@ def test_each_sink_costs_the_jobs_that_send_its_rows_and_a_flow_without_sinks_no
         monkeypatch.setattr(outlets, look, _told(looks, look, getattr(outlets, look)))
 
     def jobs(name: str, sinks: int) -> int:
-        also_to = {f"{name}{at}": sink(f"{name}{at}", columns=["id", "a"]) for at in range(sinks)}
+        sinks = {f"{name}{at}": sink(f"{name}{at}", columns=["id", "a"]) for at in range(sinks)}
         flow = Landing(
             tmp_path / name,
             columns=COLUMNS,
             target={"keys": ["id"], "sequence_by": ["seq"]},
-            also_to=also_to,
+            sinks=sinks,
         )
         for seq in (1, 2):
             flow.deliver(*[record(str(at), seq, a=at) for at in range(9)])
@@ -419,12 +419,12 @@ def _told(looks: list[str], what: str, right: Callable[..., Any]) -> Callable[..
 def test_a_derived_flow_sends_what_differs(
     spark: SparkSession, tmp_path: Path, servers: dict[str, FakeServer]
 ) -> None:
-    also_to = {
+    sinks = {
         "counts": sink("counts"),
         "busy": sink("busy", where="n > 1", columns=["k", "n"]),
     }
     per = {"keys": ["k"], "sql": "select k, count(*) as n, avg(x) as x from source group by k"}
-    flow = Derivation(tmp_path, spark, per=per, also_to=also_to)
+    flow = Derivation(tmp_path, spark, per=per, sinks=sinks)
     flow.insert(
         (1, 1, "a", None, 1, 0.1, ""), (2, 1, "a", None, 1, 0.2, ""), (3, 1, "b", None, 1, 0.3, "")
     )
@@ -456,10 +456,10 @@ def test_a_fill_makes_a_sink_that_was_added_later_as_the_table(
     servers: dict[str, FakeServer],
     rebuilt: bool,
 ) -> None:
-    flow = landing({"also_to": {}, "target": {"keys": ["id"], "sequence_by": ["seq"]}})
+    flow = landing({"sinks": {}, "target": {"keys": ["id"], "sequence_by": ["seq"]}})
     flow.deliver(*[record(str(at), 1, a=at) for at in range(8, 15)])
     flow.drain(spark)
-    content = dict(flow.document["flows"]["f"], also_to=ALSO_TO)
+    content = dict(flow.document["flows"]["f"], sinks=ALSO_TO)
     flow.spec = PipelineSpec.model_validate({**flow.document, "flows": {"f": content}})
     assert [one.subject for one in sink_columns.findings(flow.request(), flow.layout)] == [
         "every",
@@ -510,7 +510,7 @@ def test_a_fill_makes_a_sink_that_was_added_later_as_the_table(
 def test_a_withdrawal_deletes_at_the_sinks_and_a_release_writes_again(
     spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
 ) -> None:
-    flow = landing({"target": {"keys": ["id"], "sequence_by": ["seq"]}, "also_to": ALSO_TO})
+    flow = landing({"target": {"keys": ["id"], "sequence_by": ["seq"]}, "sinks": ALSO_TO})
     flow.deliver(record("1", 1, a=50), record("2", 1, a=5), record("3", 1, a=60))
     flow.drain(spark)
     low = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "a", "max_value": 55}}
@@ -579,8 +579,8 @@ def test_a_condition_that_spark_can_not_resolve_is_named_before_anything_is_sent
     of: str,
     column: str,
 ) -> None:
-    also_to = {"every": sink("every", of=of, where=f"map(1, 2) = {column}")}
-    flow = landing({"target": {"keys": ["id"], "sequence_by": ["seq"]}, "also_to": also_to})
+    sinks = {"every": sink("every", of=of, where=f"map(1, 2) = {column}")}
+    flow = landing({"target": {"keys": ["id"], "sequence_by": ["seq"]}, "sinks": sinks})
     server = servers.setdefault("every", FakeServer())
     flow.deliver(record("1", 1), "no record")
     with pytest.raises(TerminalError) as raised:

@@ -70,7 +70,7 @@ def _text(value: Any) -> str:
 
 @pytest.mark.long
 def test_a_sink_follows_a_join(spark: SparkSession, tmp_path: Path, server: FakeServer) -> None:
-    it = Paired(tmp_path / "project", spark, joined={**JOINED, "also_to": ALSO_TO})
+    it = Paired(tmp_path / "project", spark, joined={**JOINED, "sinks": ALSO_TO})
     it.deliver(it.row(1, 10), it.row(2, 200))
     it.measure(it.station(7, 12))
     it.run()
@@ -95,7 +95,7 @@ def test_a_sink_follows_a_join_whose_batches_are_run_again(
     """Each row moves to another scope, whose batch is another one than that of the scope which it
     leaves.
     """
-    it = Paired(tmp_path / "project", spark, joined={**JOINED, "also_to": ALSO_TO})
+    it = Paired(tmp_path / "project", spark, joined={**JOINED, "sinks": ALSO_TO})
     it.deliver(*(it.row(number, 60 * number) for number in range(8)))
     it.measure(*(it.station(number, 60 * number + 5) for number in range(8)))
     it.run()
@@ -124,7 +124,7 @@ def test_a_sink_follows_a_join_whose_batches_are_run_again(
 
 @pytest.mark.long
 def test_a_sink_follows_a_lookup(spark: SparkSession, tmp_path: Path, server: FakeServer) -> None:
-    it = Paired(tmp_path / "project", spark, weather=AIRLINES, joined={**NAMED, "also_to": ALSO_TO})
+    it = Paired(tmp_path / "project", spark, weather=AIRLINES, joined={**NAMED, "sinks": ALSO_TO})
     it.deliver(it.row(1, 10), it.row(2, 20, "BB"))
     it.measure({"code": "AA", "seq": 1, "name": "first"})
     it.run()
@@ -137,8 +137,8 @@ def test_a_sink_follows_a_lookup(spark: SparkSession, tmp_path: Path, server: Fa
 
 @pytest.mark.long
 def test_a_sink_follows_sessions(spark: SparkSession, tmp_path: Path, server: FakeServer) -> None:
-    session = {"time": "at", "gap": "2 minutes", "by": ["k"], "measures": {"n": "count(*)"}}
-    it = Derivation(tmp_path, spark, session=session, also_to=ALSO_TO)
+    session = {"time": "at", "gap": "2 minutes", "group_by": ["k"], "measures": {"n": "count(*)"}}
+    it = Derivation(tmp_path, spark, session=session, sinks=ALSO_TO)
     it.insert(*(event(number, 3 * number) for number in range(3)))
     it.derive()
     assert len(server.rows) == 3
@@ -152,7 +152,7 @@ def test_a_sink_follows_sessions(spark: SparkSession, tmp_path: Path, server: Fa
 def test_a_sink_follows_a_history_whose_rows_are_named_by_a_struct(
     spark: SparkSession, tmp_path: Path, server: FakeServer
 ) -> None:
-    it = Derivation(tmp_path, spark, appended=True, target=SEVERAL, also_to=ALSO_TO)
+    it = Derivation(tmp_path, spark, appended=True, target=SEVERAL, sinks=ALSO_TO)
     it.insert(event(1, 0, 1), event(4, 10, 2))
     it.derive()
     it.insert(event(2, 5, 3))

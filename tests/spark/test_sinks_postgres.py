@@ -61,14 +61,14 @@ def test_postgres_follows_the_table(
     )
     postgres.execute(f"grant usage, create on schema s to {USER}")
     postgres.execute(f"grant select, insert, update, delete on s.alerts to {USER}")
-    also_to = {
+    sinks = {
         "alerts": {
             "postgres": {"url": postgres.url(), "table": "s.alerts", "create": True},
             "where": "amount > 10",
             "columns": {"id": "key", "amount": "amount", "at": "at", "note": "note"},
         }
     }
-    flow = landing({"columns": COLUMNS, "target": TARGET, "also_to": also_to})
+    flow = landing({"columns": COLUMNS, "target": TARGET, "sinks": sinks})
 
     def agree() -> None:
         read = (
@@ -121,8 +121,8 @@ def test_a_fill_makes_a_restored_database_as_the_table(
     postgres.execute(f"grant usage, create on schema s to {USER}")
     postgres.execute(f"grant select, insert, update, delete on s.alerts to {USER}")
     part = {"url": postgres.url(), "table": "s.alerts", "create": True}
-    also_to = {"alerts": {"postgres": part, "columns": ["id", "amount"]}}
-    flow = landing({"columns": COLUMNS, "target": TARGET, "also_to": also_to})
+    sinks = {"alerts": {"postgres": part, "columns": ["id", "amount"]}}
+    flow = landing({"columns": COLUMNS, "target": TARGET, "sinks": sinks})
     with configured(spark, INTERPRETED):
         flow.deliver(*[record(at, 1, f"{at}.50") for at in range(9)])
         flow.drain(spark)

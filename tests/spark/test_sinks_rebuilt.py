@@ -155,7 +155,7 @@ def test_after_a_rebuild_each_sink_gets_what_differs_from_the_version_before(
 ) -> None:
     monkeypatch.setattr(version_changes, "PORTION", 3)
     flow = landing(
-        {"columns": KINDS, "target": BEFORE, "also_to": {name: ALSO_TO[name] for name in names}}
+        {"columns": KINDS, "target": BEFORE, "sinks": {name: ALSO_TO[name] for name in names}}
     )
     flow.deliver(*ROWS)
     flow.drain(spark)
@@ -208,7 +208,7 @@ def test_after_a_rebuild_each_sink_gets_what_differs_from_the_version_before(
 def test_a_sink_that_was_stale_before_or_twice_rebuilt_gets_every_row_and_what_is_gone(
     spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
 ) -> None:
-    flow = landing({"columns": KINDS, "target": BEFORE, "also_to": ALSO_TO})
+    flow = landing({"columns": KINDS, "target": BEFORE, "sinks": ALSO_TO})
     flow.deliver(*ROWS)
     flow.drain(spark)
     first = becomes(flow, spark, AFTER)

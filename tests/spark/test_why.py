@@ -31,7 +31,7 @@ _FLOWS: Mapping[str, Any] = {
         "session": {
             "time": "at",
             "gap": "3 hours",
-            "by": ["carrier"],
+            "group_by": ["carrier"],
             "measures": {"c": "count(*)", "d": "sum(delay)"},
         },
     },
@@ -41,7 +41,7 @@ _FLOWS: Mapping[str, Any] = {
     },
     "worst": {
         "source": {"table": "flights"},
-        "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 3},
+        "top": {"group_by": ["carrier"], "order_by": ["delay desc"], "rows": 3},
     },
     "statuses": {
         "source": {"table": "log"},

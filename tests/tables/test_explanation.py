@@ -34,7 +34,7 @@ FLOWS: dict[str, Any] = {
     "d": {
         "source": {"table": "t"},
         "window": {"time": "at", "size": "1 hour", "measures": {"n": "count(*)"}},
-        "accept": "2 hours",
+        "allowed_lateness": "2 hours",
     },
 }
 

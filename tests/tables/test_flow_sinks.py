@@ -49,15 +49,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
 
 
 def with_sink(asked: Request, **more: Any) -> Request:
-    also_to = {"a": FlowSink.model_validate({**SINK, **more})}
-    flow = asked.flow_spec.model_copy(update={"also_to": also_to})
+    sinks = {"a": FlowSink.model_validate({**SINK, **more})}
+    flow = asked.flow_spec.model_copy(update={"sinks": sinks})
     return asked.model_copy(
         update={"spec": asked.spec.model_copy(update={"flows": {asked.flow: flow}})}
     )
 
 
 def filled(asked: Request, *sendings: Sending, name: str = "a", **more: Any) -> SinkState:
-    known = sink_columns.holds_of(asked, asked.declared.also_to["a"])
+    known = sink_columns.holds_of(asked, asked.declared.sinks["a"])
     state = SinkState(filled=known.fingerprint, sendings=sendings, **more)
     state.write(asked.layout, name)
     return state
@@ -280,7 +280,7 @@ def test_an_undone_reset_strands_no_batch(tmp_path: Path, server: FakeServer) ->
 
 
 def drained_spec_without(asked: Request) -> Any:
-    flow = asked.flow_spec.model_copy(update={"also_to": {}})
+    flow = asked.flow_spec.model_copy(update={"sinks": {}})
     return asked.spec.model_copy(update={"flows": {asked.flow: flow}})
 
 
@@ -328,7 +328,7 @@ def test_the_commands_list_and_skip(
             },
             "columns": {"id": "string not null", "n": "int not null"},
             "target": {"keys": ["id"], "sequence_by": ["n"]},
-            "also_to": {"a": SINK},
+            "sinks": {"a": SINK},
         }
     }
     content = {"pipeline": "p", "lake": str(tmp_path / "lake"), "flows": flows}

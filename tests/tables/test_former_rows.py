@@ -57,15 +57,15 @@ KINDS: dict[str, tuple[dict[str, Any], Behind]] = {
             "session": {
                 "time": "at",
                 "gap": "10 minutes",
-                "by": ["k"],
+                "group_by": ["k"],
                 "measures": {"c": "count(*)"},
             }
         },
         lambda row, key: row["at"] == key["session_start"] and row["k"] == key["k"],
     ),
     "deduplicate": ({"deduplicate": {"keys": ["k"], "sequence_by": ["n"]}}, _group),
-    "top": ({"top": {"by": ["k"], "order_by": ["n"], "rows": 3}}, _group),
-    "per": ({"per": {"keys": ["k"], "sql": "select k, count(*) c from s0 group by k"}}, _group),
+    "top": ({"top": {"group_by": ["k"], "order_by": ["n"], "rows": 3}}, _group),
+    "query": ({"query": {"keys": ["k"], "sql": "select k, count(*) c from s0 group by k"}}, _group),
     "history": (
         {
             "target": {
@@ -83,14 +83,14 @@ KINDS: dict[str, tuple[dict[str, Any], Behind]] = {
         {
             "processor": {
                 "class": "shop.Basket",
-                "by": ["k"],
+                "group_by": ["k"],
                 "order_by": ["at"],
-                "expire": "1 day",
+                "gap": "1 day",
                 "columns": {"c": "bigint"},
-                "snapshot": {"c": "bigint"},
+                "state": {"c": "bigint"},
             }
         },
-        lambda row, key: row["k"] == key["k"] and row["at"] >= key["segment_start"],
+        lambda row, key: row["k"] == key["k"] and row["at"] >= key["session_start"],
     ),
 }
 
@@ -145,7 +145,7 @@ class Changing:
     def former(self, key: Row, limit: int = 100, version: int | None = None) -> Any:
         flow = self.spec.declared("d")
         assert isinstance(flow, DerivedFlow)
-        names = ("window_start", "window_end", "session_start", "session_end", "segment_start")
+        names = ("window_start", "window_end", "session_start", "session_end", "session_start")
         schema = {
             "k": pa.string(),
             "position": pa.int32(),
@@ -166,7 +166,7 @@ class Changing:
         ("window", ["k"]),
         *(
             pytest.param(kind, None, marks=pytest.mark.full)
-            for kind in ("window", "deduplicate", "top", "per")
+            for kind in ("window", "deduplicate", "top", "query")
         ),
         *(pytest.param(kind, ["k"], marks=pytest.mark.full) for kind in KINDS if kind != "window"),
     ],
@@ -188,7 +188,7 @@ def test_former_rows_are_those_of_all_images(
                 "__START_AT": draw.choice((1, 2, 3)),
                 "window_start": at,
             }
-            key["session_start"] = key["segment_start"] = at
+            key["session_start"] = key["session_start"] = at
             there = {row["id"] for row in table.rows.values() if is_behind(row, key)}
             expected: dict[int, Row] = {}
             for image in table.images:

@@ -304,7 +304,7 @@ class Accepting:
             "d": {
                 "source": {"table": "t"},
                 "window": {"time": "at", "size": "1 hour", "measures": {"c": "count(*)"}},
-                "accept": "2 hours",
+                "allowed_lateness": "2 hours",
             },
         }
         self.home, document = home, {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
@@ -371,7 +371,7 @@ _APPEND = {
 _KINDS: dict[str, Any] = {
     "session": {
         "source": {"table": "t"},
-        "session": {"time": "at", "gap": "1 hour", "by": ["k"], "measures": {"c": "count(*)"}},
+        "session": {"time": "at", "gap": "1 hour", "group_by": ["k"], "measures": {"c": "count(*)"}},
     },
     "join": {
         "source": {"tables": ["u", "t"]},
@@ -387,7 +387,7 @@ def _proves(home: Path, kind: str, decided: int, *found: tuple[Any, ...]) -> boo
     Of three rows of each table, an hour apart, the second and the third came late; of the third
     ones a person applied that of table `t`.
     """
-    flows = {"t": _APPEND, "u": _APPEND, "d": _KINDS[kind] | {"accept": "2 hours"}}
+    flows = {"t": _APPEND, "u": _APPEND, "d": _KINDS[kind] | {"allowed_lateness": "2 hours"}}
     spec = PipelineSpec.model_validate(
         {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
     )
@@ -517,7 +517,7 @@ def test_doctor_tells_of_open_late_rows(tmp_path: Path) -> None:
     assert "late-rows" in {one.code for one in examine(request).symptoms}
     path = tmp_path / "dags" / "pipelines" / "p.yaml"
     without = json.loads(path.read_text())
-    del without["flows"]["d"]["accept"]
+    del without["flows"]["d"]["allowed_lateness"]
     found = examine(request.model_copy(update={"spec": PipelineSpec.model_validate(without)}))
     assert "late-rows" not in {one.code for one in found.symptoms} and "late" not in found.looked, (
         "none is late now"

@@ -39,7 +39,7 @@ _SCHEMA = pa.schema(
 Row = dict[str, Any]
 WINDOW = {
     "window": {"time": "at", "size": "1 hour", "measures": {"c": "count(*)"}},
-    "accept": "2 hours",
+    "allowed_lateness": "2 hours",
 }
 
 
@@ -69,7 +69,7 @@ class Landed:
         both = {
             "source": {"tables": ["f", "g"]},
             "join": pairs | {"columns": {"seen": "seen"}},
-            "accept": "1 day",
+            "allowed_lateness": "1 day",
         }
         flows = {"f": landing, "g": other, "d": derived, "e": over, "j": both}
         document = {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
@@ -171,7 +171,7 @@ _PARTS: Mapping[str, Window | Session] = {
         {"time": "at", "size": "1 month", "measures": {"c": "count(*)"}}
     ),
     "sessions": Session.model_validate(
-        {"time": "at", "gap": "30 minutes", "by": ["id"], "measures": {"c": "count(*)"}}
+        {"time": "at", "gap": "30 minutes", "group_by": ["id"], "measures": {"c": "count(*)"}}
     ),
 }
 
@@ -272,7 +272,7 @@ def test_the_command_tells_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFi
     root = ["--root", str(tmp_path)]
     assert main([*root, "lateness", "p", "--flow", "d", "--plot", str(plot), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["accept"] == 7200 and said["rows"] == lateness(it.asked).rows
+    assert said["allowed_lateness"] == 7200 and said["rows"] == lateness(it.asked).rows
     assert 7200 in [one["delay"] for one in said["covers"]]
     assert plot.read_text().startswith("<svg") and "accept 2 h" in plot.read_text()
     assert main([*root, "lateness", "p", "--flow", "f", "--time", "at"]) == 0
@@ -293,7 +293,7 @@ def test_each_side_of_a_join_has_its_own_time(
     for more in ((), ("--table", "g")):
         assert main([*ask, *more]) == 0
         said = json.loads(capsys.readouterr().out)
-        found.append((said["table"], said["time"], said["rows"], said["accept"]))
+        found.append((said["table"], said["time"], said["rows"], said["allowed_lateness"]))
     timed = sum(row["at"] is not None for row in it.rows)
     assert found == [("f", "at", timed, 86400), ("g", "seen", 7, 86400)]
 

@@ -27,7 +27,7 @@ LANDING = {
 COUNT = {"measures": {"n": "count(*)"}}
 PARTS: dict[str, dict[str, Any]] = {
     "window": {"time": "at", "size": "1 hour", **COUNT},
-    "session": {"time": "at", "gap": "1 hour", "by": ["id"], **COUNT},
+    "session": {"time": "at", "gap": "1 hour", "group_by": ["id"], **COUNT},
 }
 
 

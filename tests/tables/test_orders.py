@@ -190,10 +190,10 @@ _PARTS: Sequence[dict[str, Any]] = (
             "measures": {"c": "count(*)"},
         }
     },
-    {"session": {"time": "at", "gap": "30 minutes", "by": ["g"], "measures": {"c": "count(*)"}}},
-    {"per": {"keys": ["g"], "sql": "select g, count(*) as c from f group by g"}},
+    {"session": {"time": "at", "gap": "30 minutes", "group_by": ["g"], "measures": {"c": "count(*)"}}},
+    {"query": {"keys": ["g"], "sql": "select g, count(*) as c from f group by g"}},
     {"deduplicate": {"keys": ["g"], "sequence_by": ["at"]}},
-    {"top": {"by": ["g"], "order_by": ["v desc"], "rows": 3, "ties": "all"}},
+    {"top": {"group_by": ["g"], "order_by": ["v desc"], "rows": 3, "with_ties": True}},
 )
 
 
@@ -221,13 +221,13 @@ def test_what_has_one_order_is_not_shuffled(tmp_path: Path) -> None:
 
 
 def test_flows_go_with_all_that_they_read_and_all_behind_them(tmp_path: Path) -> None:
-    per = {"per": {"keys": ["g"], "sql": "select g, count(*) as c from f group by g"}}
+    per = {"query": {"keys": ["g"], "sql": "select g, count(*) as c from f group by g"}}
     over = {"window": {"time": "window_start", "size": "1 day", "measures": {"c": "sum(c)"}}}
     flows = {
         "month": {"source": {"table": "f"}, **_PARTS[0]},
         "day": {"source": {"table": "month"}, **over},
         "other": {"source": {"table": "x", "pipeline": "other"}, **_PARTS[0]},
-        "per": {"source": {"table": "f"}, **per},
+        "query": {"source": {"table": "f"}, **per},
         "log": FLOW
         | {
             "source": {
@@ -238,10 +238,10 @@ def test_flows_go_with_all_that_they_read_and_all_behind_them(tmp_path: Path) ->
         "of_log": {"source": {"table": "log"}, **_PARTS[0]},
     }
     spec = LandedLake(tmp_path, **flows).spec
-    assert shuffle._chosen(spec, ["f"]) == (["f", "month", "day", "per"], [])
-    assert shuffle._chosen(spec, ["day"]) == (["f", "month", "day", "per"], [])
+    assert shuffle._chosen(spec, ["f"]) == (["f", "month", "day", "query"], [])
+    assert shuffle._chosen(spec, ["day"]) == (["f", "month", "day", "query"], [])
     chosen, unlooked = shuffle._chosen(spec, spec.graph.order)
-    assert chosen == ["f", "month", "day", "per"] and [one.split(":")[0] for one in unlooked] == [
+    assert chosen == ["f", "month", "day", "query"] and [one.split(":")[0] for one in unlooked] == [
         *("flow other", "flow log", "flow of_log"),
     ]
     with pytest.raises(TerminalError):

@@ -29,7 +29,7 @@ _TABLE = pa.schema(
     [
         *(
             ("k", pa.string()),
-            ("segment_start", pa.timestamp("us", "UTC")),
+            ("session_start", pa.timestamp("us", "UTC")),
             ("position", pa.int32()),
         ),
         *(
@@ -41,14 +41,14 @@ _TABLE = pa.schema(
 )
 _CLASS = """\
 class Basket:
-    def process(self, snapshot, rows):
-        n = snapshot["n"] if snapshot else 0
+    def process(self, state, rows):
+        n = state["n"] if state else 0
         if any(row["n"] == 666 for row in rows):
             raise ValueError("no such number")
         return [{"n": n + at, "last": row["at"]} for at, row in enumerate(rows, 1)], {"n": n + len(rows)}
 
-    def running(self, snapshot):
-        return [{"n": -snapshot["n"]}]
+    def running(self, state):
+        return [{"n": -state["n"]}]
 """
 _FLOWS: dict[str, Any] = {
     "t": {
@@ -59,11 +59,11 @@ _FLOWS: dict[str, Any] = {
         "source": {"table": "t"},
         "processor": {
             "class": "shop.Basket",
-            "by": ["k"],
+            "group_by": ["k"],
             "order_by": ["at"],
-            "expire": "30 minutes",
+            "gap": "30 minutes",
             "columns": {"n": "bigint", "last": "timestamp"},
-            "snapshot": {"n": "bigint"},
+            "state": {"n": "bigint"},
         },
     },
 }
@@ -119,7 +119,7 @@ class _Lake:
             for run in runs:
                 made = [(number, at) for number, at in enumerate(run, 1)] + [(-len(run), None)]
                 found += [
-                    {"k": k, "segment_start": run[0], "position": at, "n": n, "last": last}
+                    {"k": k, "session_start": run[0], "position": at, "n": n, "last": last}
                     for at, (n, last) in enumerate(made, 1)
                 ]
         return found
@@ -181,5 +181,5 @@ def test_behind_a_row_are_the_rows_of_its_segment(tmp_path: Path, column: str) -
     ) > 5
     for at, row in enumerate(results):
         own = [one for one in found if one["_row"] == at]
-        assert len(own) == -row["n"] and min(one["at"] for one in own) == row["segment_start"]
+        assert len(own) == -row["n"] and min(one["at"] for one in own) == row["session_start"]
         assert {one["k"] for one in own} == {row["k"]}

@@ -44,8 +44,8 @@ _MADE = {**_TIMES, **_NUMBERS, "session_seconds": pa.decimal128(18, 6)}
 Row = dict[str, Any]
 FIRST = {"deduplicate": {"keys": ["k"], "sequence_by": ["at"]}}
 LAST = {"deduplicate": {"keys": ["k"], "sequence_by": ["at"], "keep": "last"}}
-TOP = {"top": {"by": ["k"], "order_by": ["n desc"], "rows": 2}}
-TIES = {"top": TOP["top"] | {"ties": "all"}}
+TOP = {"top": {"group_by": ["k"], "order_by": ["n desc"], "rows": 2}}
+TIES = {"top": TOP["top"] | {"with_ties": True}}
 
 
 def _rows(draw: Random) -> list[Row]:
@@ -167,7 +167,7 @@ def test_a_planted_falsehood_is_found_by_its_key(
 
 
 SESSION = {
-    "session": {"time": "at", "gap": 60, "by": ["k"], "measures": {"c": "count(*)", "s": "sum(n)"}}
+    "session": {"time": "at", "gap": 60, "group_by": ["k"], "measures": {"c": "count(*)", "s": "sum(n)"}}
 }
 
 
@@ -245,7 +245,7 @@ def test_rows_of_one_instant_are_of_one_session_in_whichever_order_they_are_sort
 
 
 def test_a_column_of_the_source_is_not_taken_for_one_of_the_query() -> None:
-    part = {"time": "at", "gap": 60, "by": ["k"], "measures": {"s": "sum(us)"}}
+    part = {"time": "at", "gap": 60, "group_by": ["k"], "measures": {"s": "sum(us)"}}
     with closing(duckdb.connect()) as db:
         db.execute("set timezone = 'UTC'")
         db.execute('create table source (k varchar, "at" timestamptz, us bigint)')

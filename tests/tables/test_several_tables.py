@@ -68,7 +68,7 @@ class Shop:
         own = {"table": "customers", "pipeline": "crm", "keys": {"customer_id": "id"}}
         return {
             "source": {"tables": ["orders", own]},
-            "per": {"keys": ["customer_id"], "sql": SQL},
+            "query": {"keys": ["customer_id"], "sql": SQL},
             **more,
         }
 
@@ -366,7 +366,7 @@ def test_another_set_of_tables_is_another_derivation(shop: Shop) -> None:
         shop.layout.tables.target.path, pa.table({"customer_id": [1]}), commit_properties=batch
     )
     counts = "select customer_id, count(*) as n from orders group by customer_id"
-    other = {"source": {"table": "orders"}, "per": {"keys": ["customer_id"], "sql": counts}}
+    other = {"source": {"table": "orders"}, "query": {"keys": ["customer_id"], "sql": counts}}
     shop.declare("shop", orders=landing("customer_id"), d=other)
     with pytest.raises(TerminalError) as error:
         shop.look()

@@ -103,7 +103,7 @@ def test_rows_of_windows(tmp_path: Path, size: str, slide: str | None, accept: s
         "group_by": ["k"],
         "measures": {"c": "count(*)"},
     }
-    asked = Asked(tmp_path, {"window": window, **({"accept": accept} if accept else {})}, rows)
+    asked = Asked(tmp_path, {"window": window, **({"allowed_lateness": accept} if accept else {})}, rows)
     starts = (
         [START] if "month" in size else [START + timedelta(minutes=25 * at) for at in range(24)]
     )
@@ -144,7 +144,7 @@ def test_rows_of_sessions(tmp_path: Path) -> None:
             "session": {
                 "time": "at",
                 "gap": "20 minutes",
-                "by": ["k"],
+                "group_by": ["k"],
                 "measures": {"c": "count(*)"},
             }
         },
@@ -192,7 +192,7 @@ def test_rows_of_deduplicated_keys(tmp_path: Path, keep: str) -> None:
 
 def test_rows_of_the_first_of_groups(tmp_path: Path) -> None:
     rows = _rows(Random(4), 40)
-    part = {"top": {"by": ["k"], "order_by": ["at desc", "id"], "rows": 3}}
+    part = {"top": {"group_by": ["k"], "order_by": ["at desc", "id"], "rows": 3}}
     results = [{"k": key, "position": at} for key in (None, "a", "b'") for at in (1, 2, 3, 40)]
     ((counted, _),) = Asked(tmp_path, part, rows)(
         results, {"k": pa.string(), "position": pa.int32()}
@@ -229,7 +229,7 @@ def test_events_of_rows_of_a_history(tmp_path: Path) -> None:
 
 def test_rows_of_queries_per_key(tmp_path: Path) -> None:
     rows = _rows(Random(6), 30)
-    part = {"per": {"keys": ["k"], "sql": "select k, count(*) c from s0 group by k"}}
+    part = {"query": {"keys": ["k"], "sql": "select k, count(*) c from s0 group by k"}}
     ((counted, _),) = Asked(tmp_path, part, rows)([{"k": None}, {"k": "b'"}], {"k": pa.string()})
     assert [sorted(counted[at]) for at in (0, 1)] == [
         [row["id"] for row in rows if row["k"] == key] for key in (None, "b'")
@@ -301,7 +301,7 @@ def test_rows_of_looked_up_rows(tmp_path: Path) -> None:
 
 def test_those_that_count_come_first_under_a_limit(tmp_path: Path) -> None:
     rows = [row | {"at": START, "n": 1} for row in _rows(Random(11), 30)]
-    part = {"top": {"by": ["n"], "order_by": ["id desc"], "rows": 9}}
+    part = {"top": {"group_by": ["n"], "order_by": ["id desc"], "rows": 9}}
     asked = Asked(tmp_path, part, rows)
     ((counted, others),) = asked(
         [{"n": 1, "position": 5}], {"n": pa.int32(), "position": pa.int32()}, limit=2

@@ -297,7 +297,7 @@ def typed(project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         if declared:
             flows["d"] = {
                 "source": {"table": "t"},
-                "per": {"keys": ["id"], "sql": "select id from t group by id"},
+                "query": {"keys": ["id"], "sql": "select id from t group by id"},
             }
         (pipelines / "p.yaml").write_text(yaml.safe_dump(said | {"flows": flows}))
         code = main(["--root", str(tmp_path), *words, "--json"])

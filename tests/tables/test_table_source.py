@@ -50,7 +50,7 @@ class Project:
     """
 
     def __init__(self, home: Path, per: dict[str, Any] = PER, **others: Any) -> None:
-        flows = {"t": LANDING, "d": {"source": {"table": "t"}, "per": per}, **others}
+        flows = {"t": LANDING, "d": {"source": {"table": "t"}, "query": per}, **others}
         self.spec = PipelineSpec.model_validate(
             {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
         )

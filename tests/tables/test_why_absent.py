@@ -172,7 +172,7 @@ def test_what_a_verdict_would_need_and_vacuum_took_is_named(tmp_path: Path) -> N
     ("part", "columns", "key"),
     [
         pytest.param(
-            {"per": PER},
+            {"query": PER},
             (("g", pa.string()), ("c", pa.int64())),
             {"g": "a"},
             marks=pytest.mark.full,
@@ -188,7 +188,7 @@ def test_what_a_verdict_would_need_and_vacuum_took_is_named(tmp_path: Path) -> N
                 "session": {
                     "time": "at",
                     "gap": "5 minutes",
-                    "by": ["g"],
+                    "group_by": ["g"],
                     "measures": {"c": "count(*)"},
                 }
             },
@@ -196,7 +196,7 @@ def test_what_a_verdict_would_need_and_vacuum_took_is_named(tmp_path: Path) -> N
             {"g": "a", "session_start": _HOUR},
         ),
         (
-            {"top": {"by": ["g"], "order_by": ["n"], "rows": 2}},
+            {"top": {"group_by": ["g"], "order_by": ["n"], "rows": 2}},
             (("g", pa.string()), ("position", pa.int32())),
             {"g": "a", "position": "1"},
         ),
@@ -206,7 +206,7 @@ def test_what_a_verdict_would_need_and_vacuum_took_is_named(tmp_path: Path) -> N
             {"id": "x"},
         ),
     ],
-    ids=["per", "deduplicate", "session", "top", "same key"],
+    ids=["query", "deduplicate", "session", "top", "same key"],
 )
 def test_each_kind_leads_to_the_record_that_deleted_the_source_row(
     tmp_path: Path, part: dict[str, Any], columns: Any, key: dict[str, str]

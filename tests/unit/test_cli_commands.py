@@ -342,7 +342,7 @@ def test_columns_that_a_transform_may_make_are_left_to_the_run(
 ) -> None:
     flow = spec.flows["orders"]
     made = flow.model_copy(update={"transform": "orders.tidy"})
-    added = flow.model_copy(update={"drift": flow.drift.model_copy(update={"new": "add"})})
+    added = flow.model_copy(update={"drift": flow.drift.model_copy(update={"new_columns": "add"})})
     assert (
         suite_validation.stored_columns(flow)
         and suite_validation.stored_columns(made) is suite_validation.stored_columns(added) is None
@@ -382,11 +382,11 @@ _FOLDED = """
     source: {table: orders}
     processor:
       class: orders.Basket
-      by: [status]
+      group_by: [status]
       order_by: [updated_at]
-      expire: 1 day
+      gap: 1 day
       columns: {n: bigint}
-      snapshot: {n: bigint}
+      state: {n: bigint}
 """
 WITHOUT_FUNCTION = ["x = 1\n", "def other(df): ...\n", "def tidy(df:\n", "import tidied as other\n"]
 WITH_FUNCTION = [
@@ -414,7 +414,7 @@ def _processor(root: Path) -> None:
 
 def _sink(root: Path, url: str) -> None:
     path = root / "dags" / "pipelines" / "orders.yaml"
-    asked = f'also_to: {{alerts: {{postgres: {{url: "{url}", table: alerts, timeout: 1}}}}}}'
+    asked = f'sinks: {{alerts: {{postgres: {{url: "{url}", table: alerts, timeout: 1}}}}}}'
     path.write_text(path.read_text().replace("    target:", f"    {asked}\n    target:", 1))
 
 
@@ -608,7 +608,7 @@ def test_an_idle_run_starts_no_jvm(
 
 
 @pytest.mark.parametrize(
-    "words", ["run orders --deadline soon", "gate waive orders x --reason y --for ever"]
+    "words", ["run orders --max-duration soon", "gate waive orders x --reason y --for ever"]
 )
 def test_a_time_that_is_none_is_usage(
     project: Path, capsys: pytest.CaptureFixture[str], words: str
@@ -989,7 +989,7 @@ def test_several_flows_need_one_to_be_named(
 DERIVED = """\
   by_status:
     source: {table: orders}
-    per:
+    query:
       keys: [status]
       sql: select status, count(*) as n from orders group by status
 """
@@ -1207,7 +1207,7 @@ def test_a_pipeline_of_derived_flows_has_no_refused_rows_to_decide_about(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     per = {"keys": ["status"], "sql": "select status, count(*) as n from orders group by status"}
-    flow = {"source": {"table": "orders", "pipeline": "orders"}, "per": per}
+    flow = {"source": {"table": "orders", "pipeline": "orders"}, "query": per}
     path = project / "dags" / "pipelines" / "reports.yaml"
     lake = yaml.safe_load((path.parent / "orders.yaml").read_text())["lake"]
     path.write_text(

@@ -48,18 +48,18 @@ FIRST: dict[str, Any] = {"keys": ["carrier"], "sequence_by": ["at"]}
 SESSION: dict[str, Any] = {
     "time": "at",
     "gap": "30 minutes",
-    "by": ["carrier"],
+    "group_by": ["carrier"],
     "measures": {"n": "count(*)"},
 }
 FOLD: dict[str, Any] = {
     "class": "shop.Basket",
-    "by": ["carrier"],
+    "group_by": ["carrier"],
     "order_by": ["at"],
-    "expire": "1 hour",
+    "gap": "1 hour",
     "columns": {"n": "bigint"},
-    "snapshot": {"n": "bigint"},
+    "state": {"n": "bigint"},
 }
-TOP: dict[str, Any] = {"by": ["carrier"], "order_by": ["delay desc", "at"], "rows": 3}
+TOP: dict[str, Any] = {"group_by": ["carrier"], "order_by": ["delay desc", "at"], "rows": 3}
 EVENTS: dict[str, Any] = {**FLIGHTS, "target": {}}
 HISTORY: dict[str, Any] = {
     "keys": ["flight_id"],
@@ -107,7 +107,7 @@ def test_a_query_names_its_rows_by_its_keys(tmp_path: Path) -> None:
     found = load(tmp_path, document(month=derived(per=PER))).flows["month"]
     assert (
         isinstance(found, DerivedFlow)
-        and found.kind == "per"
+        and found.kind == "query"
         and found.target.row_keys == ["carrier"]
     )
 
@@ -206,7 +206,7 @@ def test_a_history_is_named_by_its_keys_and_start(tmp_path: Path) -> None:
         ({"apply_as_deletes": "dely > 1"}, "apply_as_deletes", "did you mean 'delay'?"),
         ({"apply_as_deletes": "rand() > 1"}, "apply_as_deletes", "rand"),
         ({"partition_by": ["carrier"]}, "partition_by[0]", "is no key"),
-        ({"ignore_null_updates": True}, "ignore_null_updates", "in a `per` query"),
+        ({"ignore_null_updates": True}, "ignore_null_updates", "in a `query` query"),
     ],
 )
 def test_what_a_history_cant_be_is_named(
@@ -218,10 +218,10 @@ def test_what_a_history_cant_be_is_named(
 
 def test_no_event_of_a_history_is_late(tmp_path: Path) -> None:
     content = over_events()
-    content["flows"]["changes"]["accept"] = "2 days"
+    content["flows"]["changes"]["allowed_lateness"] = "2 days"
     (problem,) = refused(tmp_path, content)
     assert (
-        ": flows.changes.accept: history is what all events say in the order of their sequence"
+        ": flows.changes.allowed_lateness: history is what all events say in the order of their sequence"
         in problem
     )
 
@@ -231,7 +231,7 @@ def test_a_history_needs_a_table_with_all_events(tmp_path: Path) -> None:
     content["flows"]["flights"] = FLIGHTS
     (problem,) = refused(tmp_path, content)
     assert ": flows.changes.source.table: " in problem and "its earlier rows are gone" in problem
-    content["flows"]["flights"] = EVENTS | {"drift": {"new": "add"}}
+    content["flows"]["flights"] = EVENTS | {"drift": {"new_columns": "add"}}
     (problem,) = refused(tmp_path, content)
     assert ": flows.changes.target.track_history: must list the columns" in problem
     content["flows"]["changes"]["target"] = HISTORY | {"track_history": ["delay"]}
@@ -274,7 +274,7 @@ def test_what_landing_flows_lack_has_a_way_out(
 def test_a_column_of_the_source_is_not_hidden_by_the_position(
     tmp_path: Path, column: str, told: str
 ) -> None:
-    content = document(worst=derived(top=TOP | {"ties": "all"}))
+    content = document(worst=derived(top=TOP | {"with_ties": True}))
     content["flows"]["flights"] = FLIGHTS | {"columns": FLIGHTS["columns"] | {column: "int"}}
     (line,) = refused(tmp_path, content)
     assert line.endswith(f"flows.worst.top: adds column {told}")
@@ -311,7 +311,7 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
             "needs one of window, session, per, deduplicate, top, join, lookup, processor or "
             "`target: {stored_as_scd_type: 2}`",
         ),
-        ({"window": WINDOW, "per": PER}, "hourly.source", "has window and per"),
+        ({"window": WINDOW, "query": PER}, "hourly.source", "has window and per"),
         ({"window": WINDOW | {"slide": "2 hours"}}, "hourly.window.slide", "more than size"),
         (
             {"window": WINDOW | {"size": "40 days", "slide": "1s"}},
@@ -410,9 +410,9 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
             "did you mean 'group_by'?",
         ),
         ({"session": SESSION | {"gap": 0}}, "hourly.session.gap", "at least 1"),
-        ({"session": SESSION | {"by": []}}, "hourly.session.by", "at least 1"),
-        ({"session": SESSION | {"by": ["at"]}}, "hourly.session.by", "is the time of a row"),
-        ({"session": SESSION | {"by": ["speed"]}}, "hourly.session.by[0]", "compares exactly"),
+        ({"session": SESSION | {"group_by": []}}, "hourly.session.by", "at least 1"),
+        ({"session": SESSION | {"group_by": ["at"]}}, "hourly.session.by", "is the time of a row"),
+        ({"session": SESSION | {"group_by": ["speed"]}}, "hourly.session.by[0]", "compares exactly"),
         (
             {"session": SESSION | {"time": "day"}},
             "hourly.session.time",
@@ -449,13 +449,13 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
             "'first' or 'last'",
         ),
         (
-            {"deduplicate": FIRST, "accept": "2 days"},
-            "hourly.accept",
+            {"deduplicate": FIRST, "allowed_lateness": "2 days"},
+            "hourly.allowed_lateness",
             "deduplicate places a row by `sequence_by`",
         ),
-        ({"top": TOP | {"by": []}}, "hourly.top.by", "at least 1"),
-        ({"top": TOP | {"by": ["carrier", "Carrier"]}}, "hourly.top.by", "twice"),
-        ({"top": TOP | {"by": ["position"]}}, "hourly.top.by", "is a column of the result"),
+        ({"top": TOP | {"group_by": []}}, "hourly.top.by", "at least 1"),
+        ({"top": TOP | {"group_by": ["carrier", "Carrier"]}}, "hourly.top.by", "twice"),
+        ({"top": TOP | {"group_by": ["position"]}}, "hourly.top.by", "is a column of the result"),
         ({"top": TOP | {"rows": 0}}, "hourly.top.rows", "at least 1"),
         (
             {"top": TOP | {"order_by": ["delay down"]}},
@@ -474,29 +474,29 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         ),
         ({"top": TOP | {"order_by": ["delay", "delay desc"]}}, "hourly.top.order_by", "twice"),
         ({"top": TOP | {"order_by": ["carrier"]}}, "hourly.top.order_by", "equal in a group"),
-        ({"per": PER | {"keys": []}}, "hourly.per.keys", "at least 1"),
-        ({"per": PER | {"keys": ["carrier", "carrier"]}}, "hourly.per.keys", "twice"),
-        ({"per": PER | {"keys": ["carriers"]}}, "hourly.per.keys[0]", "did you mean 'carrier'?"),
-        ({"per": PER | {"keys": ["speed"]}}, "hourly.per.keys[0]", "compares exactly"),
-        ({"per": PER | {"sql": "drop table flights"}}, "hourly.per.sql", "write a SELECT"),
-        ({"per": PER | {"sql": "select 1; select 2"}}, "hourly.per.sql", "one expression"),
+        ({"query": PER | {"keys": []}}, "hourly.query.keys", "at least 1"),
+        ({"query": PER | {"keys": ["carrier", "carrier"]}}, "hourly.query.keys", "twice"),
+        ({"query": PER | {"keys": ["carriers"]}}, "hourly.query.keys[0]", "did you mean 'carrier'?"),
+        ({"query": PER | {"keys": ["speed"]}}, "hourly.query.keys[0]", "compares exactly"),
+        ({"query": PER | {"sql": "drop table flights"}}, "hourly.query.sql", "write a SELECT"),
+        ({"query": PER | {"sql": "select 1; select 2"}}, "hourly.query.sql", "one expression"),
         (
-            {"per": PER | {"sql": "select uuid() from flights"}},
-            "hourly.per.sql",
+            {"query": PER | {"sql": "select uuid() from flights"}},
+            "hourly.query.sql",
             "not determined by",
         ),
         (
-            {"per": PER | {"sql": "select collect_list(delay) from flights"}},
-            "hourly.per.sql",
+            {"query": PER | {"sql": "select collect_list(delay) from flights"}},
+            "hourly.query.sql",
             "order in which",
         ),
         (
-            {"per": PER | {"sql": "select hll_sketch_agg(delay) from flights"}},
-            "hourly.per.sql",
+            {"query": PER | {"sql": "select hll_sketch_agg(delay) from flights"}},
+            "hourly.query.sql",
             "order in which",
         ),
         *(
-            ({"per": PER | {"sql": sql}}, "hourly.per.sql", part)
+            ({"query": PER | {"sql": sql}}, "hourly.query.sql", part)
             for sql, part in [
                 (
                     "select carrier, smu(delay) as d from flights group by carrier",
@@ -534,11 +534,11 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
             "hourly.columns.carrier",
             "compares exactly",
         ),
-        ({"window": WINDOW, "accept": "2 days"}, "hourly.accept", "has keys"),
-        ({"per": PER, "accept": "2 days"}, "hourly.accept", "per reads all rows of its keys"),
-        ({"top": TOP, "accept": "2 days"}, "hourly.accept", "top places a row by `order_by`"),
-        ({"session": SESSION, "accept": "2 days"}, "hourly.accept", "has keys"),
-        ({"window": WINDOW, "accept": "0"}, "hourly.accept", "at least 1"),
+        ({"window": WINDOW, "allowed_lateness": "2 days"}, "hourly.allowed_lateness", "has keys"),
+        ({"query": PER, "allowed_lateness": "2 days"}, "hourly.allowed_lateness", "query reads all rows of its keys"),
+        ({"top": TOP, "allowed_lateness": "2 days"}, "hourly.allowed_lateness", "top places a row by `order_by`"),
+        ({"session": SESSION, "allowed_lateness": "2 days"}, "hourly.allowed_lateness", "has keys"),
+        ({"window": WINDOW, "allowed_lateness": "0"}, "hourly.allowed_lateness", "at least 1"),
         *(
             (
                 {
@@ -551,12 +551,12 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
             )
             for parts, path, part in (
                 (
-                    {"expire": None},
-                    "hourly.processor.expire",
+                    {"gap": None},
+                    "hourly.processor.gap",
                     "no row appears without input, so there is no timer",
                 ),
                 ({"class": "Basket"}, "hourly.processor.class", "a class of jobs/processors/"),
-                ({"by": ["speed"]}, "hourly.processor.by[0]", "compares exactly"),
+                ({"group_by": ["speed"]}, "hourly.processor.by[0]", "compares exactly"),
                 ({"order_by": ["delay"]}, "hourly.processor.order_by[0]", "needs a timestamp"),
                 (
                     {"order_by": ["at", "dely"]},
@@ -571,12 +571,12 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
                 ),
                 ({"columns": {"n": "float"}}, "hourly.processor.columns.n", "declare double"),
                 (
-                    {"snapshot": {"n": "map<string,int>"}},
+                    {"state": {"n": "map<string,int>"}},
                     "hourly.processor.snapshot.n",
                     "give its parts",
                 ),
                 (
-                    {"snapshot": {"n": "int not null"}},
+                    {"state": {"n": "int not null"}},
                     "hourly.processor.snapshot.n",
                     "use an expectation",
                 ),

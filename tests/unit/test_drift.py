@@ -155,10 +155,10 @@ def test_what_is_no_news_depends_on_the_policy(layout: FlowHome) -> None:
     assert schema_drift.known(layout, flow(), {}) == Known(
         frozenset({"x", "_own", "A"}), frozenset({"a"})
     )
-    assert schema_drift.known(layout, flow(new="refuse", missing="refuse"), {}) == Known(
+    assert schema_drift.known(layout, flow(new_columns="fail", missing_columns="fail"), {}) == Known(
         all_records=True
     )
-    added = schema_drift.known(layout, flow(new="add"), {"id", "n", "a", "gate", "_rescued"})
+    added = schema_drift.known(layout, flow(new_columns="add"), {"id", "n", "a", "gate", "_rescued"})
     assert added.fields == {"_own", "A", "gate", "_rescued"}
 
 

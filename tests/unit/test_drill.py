@@ -39,14 +39,14 @@ KEYED = Conditions(keyed=True, batches=3, changes=True, raw=True)
 
 
 def _spec(root: Path, **source: Any) -> PipelineSpec:
-    files = {"files": "in/*", "format": "json", "settle": 0} | source
+    files = {"files": "in/*", "format": "json", "min_file_age": 0} | source
     flow = {
         "source": files,
         "columns": {"id": "string not null", "n": "int not null", "$x": "string"},
         "rules": {"dear": "n > 0 and id not like '$$x$'"},
         "target": {"keys": ["id"], "sequence_by": ["n"]},
         "max_batches": 1,
-        "deadline": 5,
+        "max_duration": 5,
     }
     return PipelineSpec.model_validate(
         {"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow, "g": flow}}
@@ -123,7 +123,7 @@ def test_a_copy_is_a_project_whose_pipeline_reads_copies_and_writes_its_own_lake
     assert again == copy.spec and list(again.flows) == ["f"]
     flow, mine = again.flow("f"), _spec(tmp_path).flow("f")
     assert (flow.columns, flow.rules, flow.target) == (mine.columns, mine.rules, mine.target)
-    assert (flow.max_batches, flow.deadline, flow.source.settle) == (None, None, 0)
+    assert (flow.max_batches, flow.max_duration, flow.source.min_file_age) == (None, None, 0)
     assert Path(again.lake) == copy.root / "lake" and not Path(again.lake).exists()
     assert (copy.root / "jobs" / "transforms").samefile(tmp_path / "jobs" / "transforms")
     copies = [Path(file.path) for file in list_source(flow.source, copy.root, now()).files]
@@ -480,7 +480,7 @@ def test_copies_send_nothing_to_the_sinks_of_the_flow(tmp_path: Path) -> None:
     _landed(tmp_path, b'{"id": "1", "n": 1}\n')
     spec = _spec(tmp_path)
     sink = FlowSink.model_validate({"postgres": {"url": "${secret:URL}", "table": "t"}})
-    flow = spec.flow("f").model_copy(update={"also_to": {"a": sink}})
+    flow = spec.flow("f").model_copy(update={"sinks": {"a": sink}})
     sending = spec.model_copy(update={"flows": {"f": flow}})
     copied = prepare(tmp_path / "s" / "f", sending, "f", tmp_path, max_files=1, max_bytes=10**6)
-    assert sending.flow("f").also_to and copied.spec.flow("f").also_to == {}
+    assert sending.flow("f").sinks and copied.spec.flow("f").sinks == {}

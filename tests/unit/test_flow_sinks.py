@@ -1,4 +1,4 @@
-"""`also_to`: what a pipeline file may say of a flow's sinks, and what is refused with its line and
+"""`sinks`: what a pipeline file may say of a flow's sinks, and what is refused with its line and
 the way out.
 """
 
@@ -21,7 +21,7 @@ from draindown.runs.request import Request
 URL = "postgresql://u:${secret:X}@host:5432/d"
 POSTGRES = {"postgres": {"url": URL, "table": "alerts"}}
 KAFKA = {"kafka": {"topic": "t", "bootstrap_servers": "k:9092"}}
-PLACED = {"kafka": {**KAFKA["kafka"], "place_by": ["n"]}}
+PLACED = {"kafka": {**KAFKA["kafka"], "partition_by": ["n"]}}
 LANDING = {
     "source": {"files": "landing/*", "format": "json"},
     "columns": {"id": "string not null", "n": "int not null", "flagged": "boolean"},
@@ -44,12 +44,12 @@ def _document(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> dict[str,
     return {
         "pipeline": "p",
         "lake": "lake",
-        "flows": {**flows, "g": {**flow, "also_to": {"a": sink}}},
+        "flows": {**flows, "g": {**flow, "sinks": {"a": sink}}},
     }
 
 
 def _sink(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> FlowSink:
-    return PipelineSpec.model_validate(_document(sink, flow)).declared("g").also_to["a"]
+    return PipelineSpec.model_validate(_document(sink, flow)).declared("g").sinks["a"]
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ def _sink(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> FlowSink:
             "known by its origin",
         ),
         (
-            {**POSTGRES, "of": "quarantined"},
+            {**POSTGRES, "from": "quarantine"},
             DERIVED,
             "of",
             "give the sink to the flow that it reads",
         ),
-        ({**POSTGRES, "of": "quarantined", "where": "n > 1"}, LANDING, "where", "no column 'n'"),
+        ({**POSTGRES, "from": "quarantine", "where": "n > 1"}, LANDING, "where", "no column 'n'"),
         (
             POSTGRES,
             LANDED_HISTORY,
@@ -115,7 +115,7 @@ def _sink(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> FlowSink:
         ({}, LANDING, "a", "needs one of postgres or kafka"),
         ({**POSTGRES, **KAFKA}, LANDING, "a", "has postgres and kafka: keep one"),
         (
-            {"kafka": {**KAFKA["kafka"], "markers": "m"}},
+            {"kafka": {**KAFKA["kafka"], "marker_topic": "m"}},
             LANDING,
             "markers",
             "counts for delivery: exactly_once only",
@@ -126,12 +126,12 @@ def _sink(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> FlowSink:
             "delivery",
             "a batch is a transaction",
         ),
-        ({**PLACED, "columns": ["id"]}, APPENDING, "columns", "lacks n, which place_by names"),
+        ({**PLACED, "columns": ["id"]}, APPENDING, "columns", "lacks n, which partition_by names"),
         (
             {**PLACED, "columns": {"n": "uid", "id": "id"}},
             APPENDING,
             "columns",
-            "lacks n, which place_by names",
+            "lacks n, which partition_by names",
         ),
     ],
 )
@@ -147,12 +147,12 @@ def test_what_cannot_work_is_refused_with_its_line_and_the_way_out(
     number = int(line.removeprefix(f"{path}:").partition(":")[0])
     assert (
         where in " ".join(path.read_text().splitlines()[number - 1 : number + 1])
-        or ".also_to" in line
+        or ".sinks" in line
     )
 
 
 def test_options_of_transactions_belong_to_exactly_once() -> None:
-    options = {"markers": "m", "create": True, "transaction_timeout": "5 minutes"}
+    options = {"marker_topic": "m", "create": True, "transaction_timeout": "5 minutes"}
     sink = _sink({"kafka": {**KAFKA["kafka"], **options}, "delivery": "exactly_once"})
     assert sink.delivered == "exactly_once" and _sink(KAFKA).delivered == "at_least_once"
     assert FlowSink.model_validate(sink.model_dump()) == sink
@@ -170,14 +170,14 @@ def test_options_of_transactions_belong_to_exactly_once() -> None:
                 "session": {
                     "time": "at",
                     "gap": "2 minutes",
-                    "by": ["id"],
+                    "group_by": ["id"],
                     "measures": {"n": "count(*)"},
                 }
             },
             ["id", "session_start"],
         ),
         ({"deduplicate": {"keys": ["n"], "sequence_by": ["at"]}}, ["n"]),
-        ({"top": {"by": ["n"], "order_by": ["at"], "rows": 2}}, ["n", "position"]),
+        ({"top": {"group_by": ["n"], "order_by": ["at"], "rows": 2}}, ["n", "position"]),
     ],
 )
 def test_a_sink_of_a_derived_flow_has_the_keys_that_name_its_rows(
@@ -186,12 +186,12 @@ def test_a_sink_of_a_derived_flow_has_the_keys_that_name_its_rows(
     source = {**LANDING, "columns": {**LANDING["columns"], "at": "timestamp"}}
     flows = {
         "f": source,
-        "g": {"source": {"table": "f"}, **flow, "also_to": {"a": POSTGRES, "b": KAFKA}},
+        "g": {"source": {"table": "f"}, **flow, "sinks": {"a": POSTGRES, "b": KAFKA}},
     }
     spec = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": flows})
     asked = Request(spec=spec, flow="g", step="drain", run_id="r", root=".")
     types = dict.fromkeys([*keys, "value", "_changed_at"], "string")
-    for sink in asked.declared.also_to.values():
+    for sink in asked.declared.sinks.values():
         sent = sink_columns.columns_of(asked, sink, types)
         assert [name for name, column in sent.items() if column.key] == keys
         assert list(sent) == [*keys, "value"]
@@ -218,7 +218,7 @@ def test_keys_come_first_and_keep_their_names_at_the_sink() -> None:
 @pytest.mark.parametrize("columns", [None, ["n"], {"id": "n"}, {"flagged": "n", "n": "m"}])
 def test_messages_are_placed_by_the_names_that_columns_have_at_the_sink(columns: Any) -> None:
     sink = _sink({**PLACED, "columns": columns}, APPENDING)
-    assert set(PLACED["kafka"]["place_by"]) <= set(
+    assert set(PLACED["kafka"]["partition_by"]) <= set(
         sink.named(list(APPENDING["columns"]), ["_origin"]).values()
     )
 

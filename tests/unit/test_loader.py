@@ -151,7 +151,7 @@ def test_a_good_file(tmp_path: Path) -> None:
         (
             "    target:",
             "    drift: {new: resque}\n    target:",
-            "11:18: flows.flights.drift.new",
+            "11:18: flows.flights.drift.new_columns",
             "did you mean 'rescue'?",
         ),
         (
@@ -216,7 +216,7 @@ def test_a_good_file(tmp_path: Path) -> None:
         (
             "    target:",
             "    deadline: 1:30\n    target:",
-            "11:15: flows.flights.deadline",
+            "11:15: flows.flights.max_duration",
             "must be a duration",
         ),
         (
@@ -406,7 +406,7 @@ def test_malformed_references(tmp_path: Path, written: str) -> None:
 def test_sizes_and_durations_come_from_the_environment(tmp_path: Path) -> None:
     text = GOOD.replace(
         "format: json",
-        "format: json\n      max_bytes_per_trigger: ${SIZE:-1mb}\n      settle: ${S}",
+        "format: json\n      max_bytes_per_trigger: ${SIZE:-1mb}\n      min_file_age: ${S}",
     )
     source = load(write(tmp_path, text), {"S": "2 minutes"}).flows["flights"].source
     assert (source.max_bytes_per_trigger, source.settle) == (1024**2, 120)
@@ -730,7 +730,7 @@ def test_the_schema_file_is_the_generated_one() -> None:
     [
         ("format: json", "formt: json"),
         ("format: json", "format: avro"),
-        ("format: json", "format: json\n      settle: 5 months"),
+        ("format: json", "format: json\n      min_file_age: 5 months"),
         ("pipeline: flights", "pipeline: Flights"),
         ("id: string not null", "_id: string"),
         ("keys: [id]", "keys: id"),

@@ -232,11 +232,11 @@ def test_what_cant_work_is_named_with_its_line(
         (
             {
                 "join": JOIN,
-                "also_to": {
+                "sinks": {
                     "s": {"postgres": {"url": "${secret:X}", "table": "t", "keys": ["id"]}}
                 },
             },
-            "also_to.s.postgres.keys",
+            "sinks.s.postgres.keys",
             "they are k, time_bucket, id, other",
         ),
     ],
@@ -523,7 +523,7 @@ def test_rows_of_both_sides_are_late_where_both_tables_append_and_have_times(
     right: dict[str, Any],
     wrong: list[str],
 ) -> None:
-    content = document({**parts, "accept": "2 days"}, LEFT | left, RIGHT | right)
+    content = document({**parts, "allowed_lateness": "2 days"}, LEFT | left, RIGHT | right)
     if not wrong:
         found = load(tmp_path, content).declared("d")
         assert isinstance(found, DerivedFlow)
@@ -532,5 +532,5 @@ def test_rows_of_both_sides_are_late_where_both_tables_append_and_have_times(
         assert without.source.derivation != found.source.derivation, "another query"
         return
     problems = refused(tmp_path, content)
-    assert len(problems) == len(wrong) and all(": flows.d.accept: " in one for one in problems)
+    assert len(problems) == len(wrong) and all(": flows.d.allowed_lateness: " in one for one in problems)
     assert all(part in one for part, one in zip(wrong, problems, strict=True)), problems

@@ -1,4 +1,4 @@
-"""Joins of a `per` query that no drain can keep exact are refused by `validate`, in the words of
+"""Joins of a `query` query that no drain can keep exact are refused by `validate`, in the words of
 the drain.
 """
 
@@ -57,7 +57,7 @@ def test_a_source_knows_the_keys_of_its_rows(target: dict[str, Any], keys: tuple
     columns = {"id": "bigint not null", "n": "int not null"}
     landing = {"source": {"files": "in/*", "format": "json"}, "columns": columns, "target": target}
     per = {"keys": ["n"], "sql": "select n, count(*) c from t group by n"}
-    flows = {"t": landing, "d": {"source": {"table": "t"}, "per": per}}
+    flows = {"t": landing, "d": {"source": {"table": "t"}, "query": per}}
     declared = PipelineSpec.model_validate(
         {"pipeline": "p", "lake": "lake", "flows": flows}
     ).declared("d")

@@ -49,7 +49,7 @@ class Running:
 
     def running(self, snapshot: dict[str, Any]) -> Iterator[dict[str, Any]]:
         snapshot["seen"].append(-1)
-        yield {"n": -snapshot["n"], "sum": len(snapshot["seen"])}
+        yield {"n": -state["n"], "sum": len(state["seen"])}
 
 
 def shape(make: type = Running, every: int = 4) -> Shape:
@@ -242,7 +242,7 @@ def test_a_class_is_loaded_from_its_file_as_it_is_now(tmp_path: Path) -> None:
     seen = set()
     for number in (1, 2):
         path.write_text(
-            f"class Basket:\n    n = {number}\n    def process(self, snapshot, rows): return [], None\n"
+            f"class Basket:\n    n = {number}\n    def process(self, state, rows): return [], None\n"
         )
         code = loading.digest(str(tmp_path), "shop.Basket")
         found, _ = loading.load(str(tmp_path), "shop.Basket", code)
@@ -269,7 +269,7 @@ def test_plain_rows_are_ordered_by_time_then_content() -> None:
     rows = plain.by_key(shape(), given, ["k"], ["at"])
     assert rows == plain.by_key(shape(), given[::-1], ["k"], ["at"], most=3)
     sums = {
-        (row["k"], row["segment_start"], row["position"]): (row["n"], row["sum"]) for row in rows
+        (row["k"], row["session_start"], row["position"]): (row["n"], row["sum"]) for row in rows
     }
     assert sums == {
         (None, start, 1): (3, 3),
@@ -293,7 +293,7 @@ def test_the_example_is_a_pipeline_of_this_project() -> None:
     assert isinstance(flow, DerivedFlow) and flow.kind == "processor" and flow.source.lacking == ""
     assert flow.stored_columns == [
         "user_id",
-        "segment_start",
+        "session_start",
         "position",
         "session_end",
         "events",
@@ -336,7 +336,7 @@ def test_the_example_is_a_sessionizer() -> None:
                 runs.append([])
             runs[-1].append(one)
         for run in runs:
-            row = {"user_id": user, "segment_start": run[0]["happened_at"], "position": 1}
+            row = {"user_id": user, "session_start": run[0]["happened_at"], "position": 1}
             row["session_end"] = run[-1]["happened_at"] + timedelta(minutes=30)
             items = {one["item"] for one in run} - {None}
             expected.append({**row, "events": len(run), "items": len(items)})
@@ -360,7 +360,7 @@ class _PerCall(Running):
 
 class _Forgets(Running):
     def process(self, snapshot: Any, rows: list[dict[str, Any]]) -> Any:
-        return [], {"n": (snapshot["n"] if snapshot else 0) + len(rows), "seen": [len(rows)]}
+        return [], {"n": (state["n"] if state else 0) + len(rows), "seen": [len(rows)]}
 
 
 @pytest.mark.parametrize("make", [_Remembers, _PerCall, _Forgets])
@@ -368,7 +368,7 @@ def test_a_class_that_depends_on_more_than_snapshot_and_rows_is_found(make: type
     part = {
         **SESSIONS,
         "columns": {"n": "bigint", "sum": "bigint"},
-        "snapshot": {"n": "bigint", "seen": "array<bigint>"},
+        "state": {"n": "bigint", "seen": "array<bigint>"},
     }
     found = Processor(make, **part)
     if make is _Forgets:  # what `running` says of the last call

@@ -17,7 +17,7 @@ from draindown.spark.targets.delta_target import TableWriter
 
 LAYOUT = FlowHome("/lake", pipeline="p", flow="d", table_name="d")
 FLOW = DerivedFlow.model_validate(
-    {"source": {"table": "t"}, "per": {"keys": ["k"], "sql": "select k from t"}}
+    {"source": {"table": "t"}, "query": {"keys": ["k"], "sql": "select k from t"}}
 )
 
 

@@ -344,7 +344,7 @@ def test_a_source_has_defaults() -> None:
     assert source.model_dump(exclude={"files", "format"}) == {
         "max_bytes_per_trigger": None,
         "max_files_per_trigger": None,
-        "settle": 0,
+        "min_file_age": 0,
         "max_record_bytes": 8 * 1024**2,
         "header": True,
         "delimiter": ",",
@@ -533,14 +533,14 @@ def test_a_history_is_known_by_its_keys_and_starts() -> None:
         flow.known_columns is not None
         and flow.known_columns["__START_AT"] == "struct<at: timestamp, n: int>"
     )
-    for name, place in (("b", "target.track_history.0"), ("sinks", "also_to.s")):
+    for name, place in (("b", "target.track_history.0"), ("sinks", "sinks.s")):
         wrong = {"track_history": ["b"]} if name == "b" else {}
         sinks = {"s": {"postgres": {"url": "x", "table": "t"}}} if name == "sinks" else {}
         content = {
             "source": source,
             "columns": columns,
             "target": target.model_dump() | wrong,
-            "also_to": sinks,
+            "sinks": sinks,
         }
         with pytest.raises(ValidationError) as caught:
             FlowSpec.model_validate(content)
@@ -595,11 +595,11 @@ def test_a_history_is_known_by_its_keys_and_starts() -> None:
             {
                 "target": {},
                 "source": {"files": "a", "format": "csv", "header": False},
-                "drift": {"new": "add", "missing": "refuse"},
+                "drift": {"new_columns": "add", "missing_columns": "fail"},
             },
             {
-                "drift.new": "no names that could be added",
-                "drift.missing": "no names that could be missed",
+                "drift.new_columns": "no names that could be added",
+                "drift.missing_columns": "no names that could be missed",
             },
         ),
         (
@@ -622,11 +622,11 @@ def test_flows_that_cant_work(changes: dict[str, Any], expected: dict[str, str])
 
 
 def test_drift_is_rescued_and_accepted_unless_said_otherwise() -> None:
-    assert flow().drift == Drift(new="rescue", missing="accept")
+    assert flow().drift == Drift(new_columns="rescue", missing_columns="allow")
     headless = flow(
-        target={}, source={"files": "a", "format": "csv", "header": False}, drift={"new": "refuse"}
+        target={}, source={"files": "a", "format": "csv", "header": False}, drift={"new_columns": "fail"}
     )
-    assert (headless.drift.new, headless.drift.missing) == ("refuse", "accept")
+    assert (headless.drift.new_columns, headless.drift.missing_columns) == ("refuse", "accept")
     for wrong in ({"new": "ignore"}, {"missing": "add"}, {"renamed": "add"}, {"new": True}):
         with pytest.raises(ValidationError):
             flow(drift=wrong)
@@ -678,7 +678,7 @@ def test_no_suites(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("deadline", "0s"), ("max_batches", 0), ("max_batches", "3"), ("max_batches", True)],
+    [("max_duration", "0s"), ("max_batches", 0), ("max_batches", "3"), ("max_batches", True)],
 )
 def test_no_bounds(key: str, value: object) -> None:
     with pytest.raises(ValidationError, match=key):
@@ -808,7 +808,7 @@ def test_leases_are_local_unless_said_otherwise() -> None:
 
 
 def test_specs_survive_their_own_dump() -> None:
-    spec = pipeline(flows={"f": {**FLOW, "deadline": "10 minutes", "transform": "a.b"}})
+    spec = pipeline(flows={"f": {**FLOW, "max_duration": "10 minutes", "transform": "a.b"}})
     assert PipelineSpec.model_validate_json(spec.model_dump_json()) == spec
     assert PipelineSpec.model_validate(spec.model_dump()) == spec
     assert spec.model_dump()["flows"]["f"]["columns"]["id"] == "string not null"

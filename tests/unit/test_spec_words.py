@@ -141,9 +141,9 @@ def test_no_text_of_the_validation_library_reaches_a_person(
 @pytest.mark.parametrize("columns", [5, "x", True])
 def test_columns_of_a_sink_are_a_list_or_a_mapping(columns: Any) -> None:
     sink = {"postgres": {"url": "${secret:U}", "table": "t"}, "columns": columns}
-    lines = told(documents(("also_to", "k"), sink, "landing"))
+    lines = told(documents(("sinks", "k"), sink, "landing"))
     assert len(lines) == 1 and lines[0].startswith(
-        "flows.f.also_to.k.columns: must be a list, such as [name], or keys"
+        "flows.f.sinks.k.columns: must be a list, such as [name], or keys"
     )
 
 
@@ -152,5 +152,5 @@ def test_columns_of_a_sink_are_a_list_or_a_mapping(columns: Any) -> None:
 )
 def test_a_wrong_column_of_a_sink_is_named_once_by_its_place(columns: Any, at: str) -> None:
     sink = {"postgres": {"url": "${secret:U}", "table": "t"}, "columns": columns}
-    lines = told(documents(("also_to", "k"), sink, "landing"))
-    assert len(lines) == 1 and lines[0].startswith(f"flows.f.also_to.k.columns.{at}: ")
+    lines = told(documents(("sinks", "k"), sink, "landing"))
+    assert len(lines) == 1 and lines[0].startswith(f"flows.f.sinks.k.columns.{at}: ")

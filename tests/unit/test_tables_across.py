@@ -43,7 +43,7 @@ WINDOW = {"time": "at", "size": "1 hour", "measures": {"n": "count(*)"}}
 
 
 def derived(*tables: Any, **more: Any) -> dict[str, Any]:
-    return {"source": {"tables": list(tables)}, "per": PER, **more}
+    return {"source": {"tables": list(tables)}, "query": PER, **more}
 
 
 def project(home: Path, **pipelines: Any) -> Path:
@@ -95,7 +95,7 @@ def test_several_tables_are_named_and_may_rename_the_keys(tmp_path: Path) -> Non
     [
         (derived(), "d.source.table", "is needed, or `tables`"),
         (
-            {"source": {"table": "orders", "tables": ["customers"]}, "per": PER},
+            {"source": {"table": "orders", "tables": ["customers"]}, "query": PER},
             "d.source.table",
             "but not both",
         ),
@@ -120,7 +120,7 @@ def test_several_tables_are_named_and_may_rename_the_keys(tmp_path: Path) -> Non
         (
             {
                 "source": {"tables": [MAPPED | {"keys": {"a": "id", "b": "id"}}]},
-                "per": PER | {"keys": ["a", "b"]},
+                "query": PER | {"keys": ["a", "b"]},
             },
             "d.source.tables[0].keys",
             "column 'id' would be two keys",
@@ -141,7 +141,7 @@ def test_several_tables_are_named_and_may_rename_the_keys(tmp_path: Path) -> Non
             "reads one table",
         ),
         (
-            {"source": {"tables": ["orders"], "pipeline": "q"}, "per": PER},
+            {"source": {"tables": ["orders"], "pipeline": "q"}, "query": PER},
             "d.source.pipeline",
             "belongs to a table",
         ),
@@ -161,7 +161,7 @@ def test_what_cant_work_is_named_with_its_line(
 
 def test_only_what_changes_the_result_is_another_derivation(tmp_path: Path) -> None:
     def digest(*tables: Any) -> str:
-        found = derived(*tables) | ({} if len(tables) > 1 else {"per": ONE})
+        found = derived(*tables) | ({} if len(tables) > 1 else {"query": ONE})
         flow = loaded(
             tmp_path, "p", p={"orders": ORDERS, "customers": CUSTOMERS, "d": found}
         ).flows["d"]
@@ -174,7 +174,7 @@ def test_only_what_changes_the_result_is_another_derivation(tmp_path: Path) -> N
         len({digest("orders"), digest("orders", MAPPED), digest(other, MAPPED), digest(other)}) == 4
     )
     alone = loaded(
-        tmp_path, "p", p={"orders": ORDERS, "d": {"source": {"table": "orders"}, "per": ONE}}
+        tmp_path, "p", p={"orders": ORDERS, "d": {"source": {"table": "orders"}, "query": ONE}}
     ).flows["d"]
     assert isinstance(alone, DerivedFlow) and alone.source.derivation == digest("orders")
 
@@ -221,7 +221,7 @@ def test_a_flow_may_read_tables_of_other_pipelines_alone(tmp_path: Path) -> None
     only = {
         "d": {
             "source": {"table": "orders", "pipeline": "shop"},
-            "per": {"keys": ["order_id"], "sql": "select order_id from orders"},
+            "query": {"keys": ["order_id"], "sql": "select order_id from orders"},
         }
     }
     spec = loaded(tmp_path, "p", p=only, shop={"orders": ORDERS})
@@ -281,18 +281,18 @@ def test_another_lake_and_this_pipeline_are_refused(tmp_path: Path) -> None:
     other = (where / "crm.yaml").read_text().replace("lake: lake", "lake: elsewhere")
     (problem,) = refused(tmp_path, "shop", crm=other)
     assert "writes to another lake, elsewhere" in problem
-    own = {"orders": ORDERS, "d": {"source": {"table": "orders", "pipeline": "shop"}, "per": ONE}}
+    own = {"orders": ORDERS, "d": {"source": {"table": "orders", "pipeline": "shop"}, "query": ONE}}
     (problem,) = refused(tmp_path, "shop", shop=own)
     assert ": flows.d.source.pipeline: is this pipeline: leave it out" in problem
 
 
 def test_a_cycle_through_pipelines_is_refused_where_it_crosses_them(tmp_path: Path) -> None:
     of_a, of_b, of_c = ({"keys": ["id"], "sql": f"select id from {table}"} for table in "abc")
-    first = {"c": CUSTOMERS, "a": {"source": {"table": "b", "pipeline": "q"}, "per": of_b}}
-    second = {"b": {"source": {"table": "a", "pipeline": "p"}, "per": of_a}}
+    first = {"c": CUSTOMERS, "a": {"source": {"table": "b", "pipeline": "q"}, "query": of_b}}
+    second = {"b": {"source": {"table": "a", "pipeline": "p"}, "query": of_a}}
     assert "depends on itself: p/a → q/b → p/a" in refused(tmp_path, "p", p=first, q=second)[0]
     assert "depends on itself: q/b → p/a → q/b" in refused(tmp_path, "q")[0]
-    straight = {"b": {"source": {"table": "c", "pipeline": "p"}, "per": of_c}}
+    straight = {"b": {"source": {"table": "c", "pipeline": "p"}, "query": of_c}}
     assert loaded(tmp_path, "p", p=first, q=straight).neighbours.readers[0].flow == "b", (
         "pipelines may read each other"
     )
@@ -307,7 +307,7 @@ def test_a_broken_file_stops_what_reads_it_and_no_other(tmp_path: Path) -> None:
         far={
             "e": {
                 "source": {"table": "d", "pipeline": "shop"},
-                "per": {"keys": ["customer_id"], "sql": "select customer_id from d"},
+                "query": {"keys": ["customer_id"], "sql": "select customer_id from d"},
             }
         },
     )

@@ -10,9 +10,9 @@ class Sessionizer:
 
     GAP = timedelta(minutes=30)
 
-    def process(self, snapshot, rows):
+    def process(self, state, rows):
         """Count the visits of the session."""
-        visits, amount = (snapshot["visits"], snapshot["amount"]) if snapshot else (0, 0)
+        visits, amount = (state["visits"], state["amount"]) if state else (0, 0)
         amount += sum(row["amount"] for row in rows)
         return [], {
             "session_end": rows[-1]["event_time"] + self.GAP,
@@ -20,6 +20,6 @@ class Sessionizer:
             "amount": amount,
         }
 
-    def running(self, snapshot):
+    def running(self, state):
         """Return the session as it is at its newest visit."""
-        return [snapshot]
+        return [state]

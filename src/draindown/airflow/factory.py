@@ -168,7 +168,7 @@ def params(flows: Iterable[str]) -> dict[str, Param]:
             description="Stop after this many batches; empty: no bound.",
             **bound,
         ),
-        "deadline_minutes": Param(
+        "max_minutes": Param(
             None,
             title="Minutes",
             type=["null", "number"],

@@ -18,7 +18,7 @@ from draindown.lake.presence import Lake
 from draindown.runs import store
 from draindown.runs.request import Again, Request, Step
 
-PARAMS = ("mode", "from", "to", "again", "flow", "max_batches", "deadline_minutes", "force_compact")
+PARAMS = ("mode", "from", "to", "again", "flow", "max_batches", "max_minutes", "force_compact")
 """Names of the params of a run, in the order of the trigger form."""
 _MOST, _SHOWN = 5, 80  # unknown names in an error, and characters of each
 ROOT_VARIABLE = "DRAINDOWN_ROOT"
@@ -108,8 +108,8 @@ def bounds(params: Mapping[str, Any]) -> dict[str, Any]:
     chosen: dict[str, Any] = {"force": bool(params.get("force_compact"))}
     if params.get("max_batches") is not None:
         chosen["max_batches"] = int(params["max_batches"])
-    if params.get("deadline_minutes") is not None:
-        chosen["deadline"] = float(params["deadline_minutes"]) * 60
+    if params.get("max_minutes") is not None:
+        chosen["max_duration"] = float(params["max_minutes"]) * 60
     return chosen
 
 

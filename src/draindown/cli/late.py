@@ -74,7 +74,7 @@ def list_(
         told = ", ".join(f"{count(number)} {what}" for what, number in sums.items())
         texts.append("\n".join([f"{spec.pipeline}/{name}  late rows: {told}", *_lines(rows)]))
     Output(as_json).result(
-        data, "\n\n".join(texts) or f"no flow of pipeline {spec.pipeline} has `accept`"
+        data, "\n\n".join(texts) or f"no flow of pipeline {spec.pipeline} has `allowed_lateness`"
     )
 
 
@@ -107,7 +107,7 @@ def decide(
     found = _accepting(spec, flow)
     if len(found) != 1:
         raise typer.BadParameter(
-            f"say --flow {' or --flow '.join(found)}" if found else "no flow has `accept`"
+            f"say --flow {' or --flow '.join(found)}" if found else "no flow has `allowed_lateness`"
         )
     (name,) = found
     place = _place(spec, name)
@@ -134,7 +134,7 @@ def decide(
 
 
 def _accepting(spec: PipelineSpec, flow: str | None) -> list[str]:
-    """Return the named flow, or all that have `accept`. Raises a usage error if the named one has
+    """Return the named flow, or all that have `allowed_lateness`. Raises a usage error if the named one has
     none.
     """
     found = [
@@ -144,7 +144,7 @@ def _accepting(spec: PipelineSpec, flow: str | None) -> list[str]:
     ]
     if flow is not None and not found:
         raise typer.BadParameter(
-            f"flow {flow} has no `accept`: nothing is late, its table is corrected"
+            f"flow {flow} has no `allowed_lateness`: nothing is late, its table is corrected"
         )
     return found
 

@@ -91,7 +91,7 @@ def _asked(
             f"a {declared.kind} has no time of its own: say which column of {table.table} has it",
             param_hint="--time",
         )
-    return Asked.of_source(layout, table, column), declared.accept
+    return Asked.of_source(layout, table, column), declared.allowed_lateness
 
 
 def _text(pipeline: str, found: Lateness, accept: int | None) -> str:

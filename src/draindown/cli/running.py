@@ -128,7 +128,7 @@ def run(
     max_batches: Annotated[
         int | None, typer.Option(min=1, help="Stop after this many batches.")
     ] = None,
-    deadline: Annotated[
+    max_duration: Annotated[
         str | None, typer.Option(help="Start no batch after this time, such as `10 minutes`.")
     ] = None,
     check: Annotated[
@@ -144,7 +144,9 @@ def run(
     """
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
-    this = _Run(here, spec, out, {"max_batches": max_batches, "deadline": _seconds(deadline)})
+    this = _Run(
+        here, spec, out, {"max_batches": max_batches, "max_duration": _seconds(max_duration)}
+    )
     asked: dict[Step, bool] = {"drain": True, "check": check, "compact": compact}
     left_out = [step for step in asked if not asked[step]]
     names = flows(spec, flow)
@@ -213,17 +215,15 @@ def compact(
     this.finish()
 
 
-def _seconds(deadline: str | None) -> float | None:
+def _seconds(max_duration: str | None) -> float | None:
     from draindown.config.units import parse_duration
 
     try:
-        return (
-            None
-            if deadline is None
-            else parse_duration(int(deadline) if deadline.isdigit() else deadline)
-        )
+        if max_duration is None:
+            return None
+        return parse_duration(int(max_duration) if max_duration.isdigit() else max_duration)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--deadline") from None
+        raise typer.BadParameter(str(error), param_hint="--max-duration") from None
 
 
 def _plans(

@@ -31,7 +31,7 @@ sink = typer.Typer(
     no_args_is_help=True,
     help="Where batches go beside the table, and whether it holds all it should.",
 )
-SinkName = Annotated[str, typer.Option("--sink", help="The sink, by its name in `also_to`.")]
+SinkName = Annotated[str, typer.Option("--sink", help="The sink, by its name in `sinks`.")]
 
 
 @sink.command("list")
@@ -45,9 +45,9 @@ def list_(
     spec, rows = here.spec(pipeline), list[dict[str, Any]]()
     for name in flows(spec, flow):
         rows += _states(here.request(spec, name, "plan", new_run_id()))
-    names = ("flow", "sink", "kind", "of", "newest", "stale")
+    names = ("flow", "sink", "kind", "from", "newest", "stale")
     cells = [
-        [row["flow"], row["sink"], row["kind"], row["of"], row["newest"], row["stale"] or "no"]
+        [row["flow"], row["sink"], row["kind"], row["from"], row["newest"], row["stale"] or "no"]
         for row in rows
     ]
     Output(as_json).result(
@@ -153,7 +153,7 @@ def skip(
             return
         lost = sink_state.give_up(opened.layout, name, by=person(), reason=reason)
     again = f"draindown run {request.spec.pipeline} --flow {request.flow}"
-    is_there = name in request.declared.also_to
+    is_there = name in request.declared.sinks
     then = f"next: {again}" + f", then {sink_columns.fill_command(request, name)}" * is_there
     out.result(
         [asdict(one) for one in lost], f"gave up {count(len(lost), 'batch', 'batches')}; {then}"
@@ -197,7 +197,7 @@ def _key(request: Request, name: str, text: str) -> dict[str, str]:
         found = refusals.parsed(text)
     except ValueError as error:
         raise typer.BadParameter(f"--key {text!r}: {error}") from None
-    wanted = sink_columns.key_names(request, request.declared.also_to[name])
+    wanted = sink_columns.key_names(request, request.declared.sinks[name])
     if sorted(found) != sorted(wanted):
         raise typer.BadParameter(
             f"--key has {', '.join(found)}; the key of sink {name} is {', '.join(wanted)}"
@@ -233,9 +233,9 @@ def _request(
 
     here = setting(ctx)
     spec = here.spec(pipeline)
-    having = [one for one in flows(spec, flow) if name in spec.declared(one).also_to]
+    having = [one for one in flows(spec, flow) if name in spec.declared(one).sinks]
     request = request_of(here, pipeline, having[0] if len(having) == 1 else one_flow(spec, flow))
-    known = request.declared.also_to
+    known = request.declared.sinks
     if name not in known and not (had and name in sink_state.names(request.layout)):
         raise typer.BadParameter(
             f"flow {request.flow} has no sink {name}: it has {', '.join(known) or 'none'}"
@@ -249,9 +249,10 @@ def _states(request: Request) -> list[dict[str, Any]]:
 
     stale = {one.subject: one.detail for one in sink_columns.findings(request, request.layout)}
     found = []
-    for name, one in request.declared.also_to.items():
+    for name, one in request.declared.sinks.items():
         newest = next(reversed(SinkState.read(request.layout, name).sendings), None)
         told = f"{newest.kind} {newest.number}" if newest else "none"
-        row = {"flow": request.flow, "sink": name, "kind": one.kind, "of": one.of, "newest": told}
+        row = {"flow": request.flow, "sink": name, "kind": one.kind}
+        row |= {"from": one.taken_from, "newest": told}
         found.append({**row, "place": one.part.place, "stale": stale.get(name, "")})
     return found

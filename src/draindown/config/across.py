@@ -13,7 +13,7 @@ from pathlib import Path
 
 from draindown.config.models import PipelineSpec
 from draindown.config.names import unlike
-from draindown.config.neighbours import Neighbours, Reader
+from draindown.config.neighbours import Neighbours, Reader, Writer
 from draindown.config.reading import Flow, column_problems, derived, readers
 from draindown.config.table_source import SourceTable
 
@@ -23,8 +23,8 @@ Node = tuple[str, str]
 
 @dataclass(frozen=True)
 class _Reading:
-    """A table of another pipeline that a flow reads. `place`: the path of its `pipeline` in the
-    file.
+    """A table that a flow reads and no flow of its own pipeline writes. `place`: the path of its
+    name in the file.
     """
 
     spec: PipelineSpec
@@ -46,11 +46,15 @@ class Project:
 
     def __init__(self, specs: Sequence[PipelineSpec], unreadable: Mapping[str, Path]) -> None:
         self._specs, self._unreadable = {spec.pipeline: spec for spec in specs}, unreadable
+        self._writers: dict[tuple[str, str], PipelineSpec] = {
+            (_lake(spec), table): spec for spec in specs for table in spec.graph.writers
+        }
         self._readers: dict[str, list[Reader]] = defaultdict(list)
         for spec in specs:
-            for pipeline, one in readers(spec.pipeline, spec.flows):
-                if pipeline is not None:
-                    self._readers[pipeline].append(one)
+            for one in readers(spec.pipeline, spec.flows):
+                writer = self._writers.get((_lake(spec), one.table))
+                if writer is not None and writer.pipeline != spec.pipeline:
+                    self._readers[writer.pipeline].append(one)
 
     def problems(self, spec: PipelineSpec) -> list[str]:
         """Return what the pipeline can't read of others, each as a line that begins with its
@@ -62,18 +66,17 @@ class Project:
         """Return a pipeline without problems with what the others say."""
         return spec.beside(
             Neighbours(
-                writers={str(one.table): self._writer(one.table) for one in _readings(spec)},
-                keys={str(one.table): self._keys(one.table) for one in _readings(spec)},
+                writers={one.table.table: self._writer(one) for one in _readings(spec)},
                 readers=tuple(self._readers[spec.pipeline]),
                 unreadable=tuple(sorted(self._unreadable)),
             )
         )
 
-    def _writer(self, table: SourceTable) -> str:
-        return self._specs[table.pipeline or ""].graph.writers[table.table]
-
-    def _keys(self, table: SourceTable) -> tuple[str, ...]:
-        return self._keys_of(table.pipeline or "", self._writer(table), frozenset())
+    def _writer(self, one: _Reading) -> Writer:
+        spec = self._writers[_lake(one.spec), one.table.table]
+        flow = spec.graph.writers[one.table.table]
+        keys = self._keys_of(spec.pipeline, flow, frozenset())
+        return Writer(pipeline=spec.pipeline, flow=flow, keys=keys)
 
     def _keys_of(self, pipeline: str, name: str, within: frozenset[Node]) -> tuple[str, ...]:
         """Return the keys of a flow's table, which may be those of its source tables. `within`:
@@ -82,37 +85,46 @@ class Project:
         flow, node = self._specs[pipeline].flows[name], (pipeline, name)
         reading = [] if node in within else list(derived({name: flow}).values())
         for one in (table for own in reading for table in own.source.read):
-            home = one.pipeline or pipeline
-            writer = self._specs[home].graph.writers.get(one.table) if home in self._specs else None
-            if writer is not None:
-                one._written_by, one._row_keys = (
-                    writer,
-                    self._keys_of(home, writer, within | {node}),
-                )
+            home = self._writers.get((_lake(self._specs[pipeline]), one.table))
+            if home is None:
+                continue
+            writer = home.graph.writers[one.table]
+            one._pipeline = None if home.pipeline == pipeline else home.pipeline
+            one._written_by = writer
+            one._row_keys = self._keys_of(home.pipeline, writer, within | {node})
         for own in reading:
             own.settle()
         return tuple(flow.target.row_keys)
 
     def _wrong(self, one: _Reading) -> str:
         """Return why a table can't be read; empty if it can."""
-        name, table = one.table.pipeline or "", one.table.table
-        if name == one.spec.pipeline:
-            return "is this pipeline: leave it out"
-        if name in self._unreadable:
-            file = self._unreadable[name]
-            return f"the file of pipeline {name!r} can't be loaded, see: draindown validate {shlex.quote(str(file))}"
-        other = self._specs.get(name)
+        table = one.table.table
+        other = self._writers.get((_lake(one.spec), table))
         if other is None:
-            known = [known for known in self._specs if known != one.spec.pipeline]
-            return f"the project has no pipeline {name!r}{unlike(name, known) if known else ''}"
-        if table not in (writers := other.graph.writers):
-            return f"no flow of pipeline {name!r} writes table {table!r}{unlike(table, writers)}"
-        if _lake(other) != _lake(one.spec):
-            return f"pipeline {name!r} writes to another lake, {other.lake}: tables are read within one lake"
-        way = self._way((name, writers[table]), (one.spec.pipeline, one.flow))
+            return self._unwritten(one)
+        writer = other.graph.writers[table]
+        way = self._way((other.pipeline, writer), (one.spec.pipeline, one.flow))
         if way:
             return f"depends on itself: {' → '.join('/'.join(node) for node in (way[-1], *way))}"
-        return "; ".join(self._column_problems(one, other.flows[writers[table]]))
+        return "; ".join(self._column_problems(one, other.flows[writer]))
+
+    def _unwritten(self, one: _Reading) -> str:
+        """Return why no flow is known that writes a table."""
+        table, lake = one.table.table, _lake(one.spec)
+        elsewhere = [spec for (_, name), spec in self._writers.items() if name == table]
+        if elsewhere:
+            return (
+                f"pipeline {elsewhere[0].pipeline!r} writes table {table!r} to another lake, "
+                f"{elsewhere[0].lake}: tables are read within one lake"
+            )
+        known = [name for home, name in self._writers if home == lake]
+        why = f"no flow of this project writes table {table!r}{unlike(table, known)}"
+        for name, file in self._unreadable.items():
+            why += (
+                f"; pipeline {name!r} may, but its file can't be loaded, see: "
+                f"draindown validate {shlex.quote(str(file))}"
+            )
+        return why
 
     @staticmethod
     def _column_problems(one: _Reading, writer: Flow) -> Iterator[str]:
@@ -143,23 +155,22 @@ class Project:
         pipeline, flow = node
         for one in derived({flow: self._specs[pipeline].flows[flow]}).values():
             for table in one.source.read:
-                other = self._specs.get(table.pipeline or pipeline)
-                if other is not None and table.table in other.graph.writers:
+                other = self._writers.get((_lake(self._specs[pipeline]), table.table))
+                if other is not None:
                     yield other.pipeline, other.graph.writers[table.table]
 
 
 def has_readings(spec: PipelineSpec) -> bool:
-    """Return whether a pipeline reads tables of others."""
+    """Return whether a pipeline reads tables that none of its own flows writes."""
     return any(True for _ in _readings(spec))
 
 
 def _readings(spec: PipelineSpec) -> Iterator[_Reading]:
+    own = spec.graph.writers
     for name, flow in derived(spec.flows).items():
         for at, one in enumerate(flow.source.read):
-            if one.pipeline:
-                yield _Reading(
-                    spec, name, one, ("flows", name, "source", *flow.source.place(at, "pipeline"))
-                )
+            if one.table not in own:
+                yield _Reading(spec, name, one, ("flows", name, *flow.place_of_table(at)))
 
 
 def _lake(spec: PipelineSpec) -> str:

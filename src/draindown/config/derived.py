@@ -13,7 +13,6 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from draindown.config import sinks
 from draindown.config.base import Model, Problem, refuse, repeated
 from draindown.config.column_types import Column, plain
 from draindown.config.derived_target import DerivedTarget
@@ -22,13 +21,14 @@ from draindown.config.join import Join
 from draindown.config.lookup import Lookup
 from draindown.config.names import ColumnName, Identifier, unlike
 from draindown.config.pairing import Pairing
-from draindown.config.per import Per
 from draindown.config.processor import Processor
+from draindown.config.query import Query
 from draindown.config.ranking import Deduplicate, Top
 from draindown.config.session import Session
 from draindown.config.sinks import FlowSink
+from draindown.config.sinks import problems as sink_problems
 from draindown.config.table_source import TableSource
-from draindown.config.targets import Deadline, Maintenance, MaxBatches, Suite
+from draindown.config.targets import Maintenance, MaxBatches, MaxDuration, Suite
 from draindown.config.units import Duration
 from draindown.config.window import Window
 
@@ -39,11 +39,11 @@ of its rows.
 """
 
 
-Derivation = Window | Session | Per | Deduplicate | Top | Join | Lookup | Processor | History
+Derivation = Window | Session | Query | Deduplicate | Top | Join | Lookup | Processor | History
 KINDS: Mapping[str, type[Derivation]] = {
     "window": Window,
     "session": Session,
-    "per": Per,
+    "query": Query,
     "deduplicate": Deduplicate,
     "top": Top,
     "join": Join,
@@ -68,7 +68,9 @@ class DerivedFlow(Model):
     session: Session | None = Field(
         default=None, description="Aggregates per run of rows without a long gap."
     )
-    per: Per | None = Field(default=None, description="A query that works within the given keys.")
+    query: Query | None = Field(
+        default=None, description="A query that works within the given keys."
+    )
     deduplicate: Deduplicate | None = Field(
         default=None, description="The first or last row per key."
     )
@@ -82,10 +84,10 @@ class DerivedFlow(Model):
     processor: Processor | None = Field(
         default=None, description="The fold of a class over the rows of each key in their order."
     )
-    accept: Annotated[Duration, Field(ge=1)] | None = Field(
+    allowed_lateness: Annotated[Duration, Field(ge=1)] | None = Field(
         default=None,
-        description="Rows that arrive later than this after their time are left out of a window, session, join or "
-        "processor; absent: none is late.",
+        description="Measured from the arrival of a row, not from a watermark: rows that arrive later than this after "
+        "their time are left out of a window, session, join or processor; absent: none is late.",
         examples=["2 days"],
     )
     columns: dict[ColumnName, Annotated[Column, AfterValidator(plain)]] = Field(
@@ -97,13 +99,13 @@ class DerivedFlow(Model):
         description="The table to write; absent: it has the flow's name.",
     )
     expectations: Suite = None
-    also_to: dict[Identifier, FlowSink] = Field(
+    sinks: dict[Identifier, FlowSink] = Field(
         default_factory=dict, description="Sinks by name: where each batch goes beside the table."
     )
     maintenance: Maintenance = Field(
         default_factory=Maintenance, description="Compaction and retention."
     )
-    deadline: Deadline = None
+    max_duration: MaxDuration = None
     max_batches: MaxBatches = None
 
     def table_name(self, flow_name: str) -> str:
@@ -185,8 +187,8 @@ class DerivedFlow(Model):
 
     @property
     def upstream(self) -> tuple[str, ...]:
-        """The tables of the flow's own pipeline that it reads."""
-        return tuple(one.table for one in self.source.read if not one.pipeline)
+        """The tables that the flow reads, of its own pipeline or of others."""
+        return tuple(one.table for one in self.source.read)
 
     @property
     def expressions(self) -> dict[tuple[str, ...], str]:
@@ -205,9 +207,12 @@ class DerivedFlow(Model):
             )
             refuse([(("source",), what)])
         refuse([*self._target_problems(), *self._source_problems()])
+        part = self.derivation
+        if isinstance(part, Pairing):
+            self.source.beside(part.right)
         self.settle()
-        rest = [] if isinstance(self.derivation, Pairing) else self.settled_problems()
-        refuse([*self._accept_problems(), *self._column_problems(), *rest])
+        rest = [] if isinstance(part, Pairing) else self.settled_problems()
+        refuse([*self._lateness_problems(), *self._column_problems(), *rest])
         return self
 
     def settle(self) -> None:
@@ -219,7 +224,7 @@ class DerivedFlow(Model):
         """
         part = self.derivation
         if isinstance(part, Pairing):
-            part.bind(self.source.read)
+            part.bind(*self.source.read)
         self.target._row_keys = list(part.keys)
         self.target._statistics = [*part.keys, *([History.END] if self.history else [])]
         unsaid = {
@@ -229,7 +234,9 @@ class DerivedFlow(Model):
             {name: str(kind) for name, kind in self.columns.items()}
         )
         said += (
-            part.told + self.source.told + ("" if self.accept is None else f" accept {self.accept}")
+            part.told
+            + self.source.told
+            + ("" if self.allowed_lateness is None else f" accept {self.allowed_lateness}")
         )
         said += f" keys {part.keys}" if isinstance(part, Pairing) else ""
         self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
@@ -245,24 +252,34 @@ class DerivedFlow(Model):
         """
         part = self.derivation
         own = part.key_problems() if isinstance(part, Pairing) else ()
-        sent = sinks.problems(
-            self.also_to, self.target.row_keys, self.stored_columns, refuses=False
-        )
+        sent = sink_problems(self.sinks, self.target.row_keys, self.stored_columns, refuses=False)
         return [
             *(((self.kind, *place), text) for place, text in own),
             *self._partition_problems(),
             *sent,
         ]
 
+    def place_of_table(self, at: int, field: str = "table") -> tuple[str, ...]:
+        """Return the path within the flow of a field of source table number `at`."""
+        if self.source.tables:
+            return ("source", "tables", str(at), field)
+        return (
+            (self.kind, "on")
+            if at and field == "keys"
+            else ((self.kind if at else "source"), field)
+        )
+
     def _source_problems(self) -> Iterable[Problem]:
-        tables, part = self.source.read, self.derivation
-        if isinstance(part, Pairing):
-            yield from part.source_problems(tables)
-        elif self.per is None and (len(tables) > 1 or tables[0].keys):
-            joins = "`join`, `lookup` and `per` read several"
-            yield ("source", "tables"), f"{self.kind} reads one table, under its own names: {joins}"
+        part = self.derivation
+        if self.source.tables and self.query is None:
+            named = f"names its second table itself: `{self.kind}: {{table: NAME, on: ...}}`"
+            how = named if isinstance(part, Pairing) else "reads one table"
+            yield ("source", "tables"), f"{self.kind} {how}; write `source: {{table: NAME}}`"
             return
-        keys = part.on if isinstance(part, Pairing) else part.scope_keys
+        if isinstance(part, Pairing) and part.table == self.source.table:
+            again = "a join of a table with itself needs a copy under another name"
+            yield (self.kind, "table"), f"is the table of `source` too: {again}"
+        keys = [] if self.query is None else self.query.keys
         for at, one in enumerate(self.source.tables):
             place = ("source", "tables", str(at), "keys")
             unknown = [key for key in one.keys if key not in keys]
@@ -270,13 +287,15 @@ class DerivedFlow(Model):
             doubled = repeated([one.column(key) for key in keys])
             yield from ((place, f"column {name!r} would be two keys") for name in doubled)
 
-    def _accept_problems(self) -> Iterable[Problem]:
+    def _lateness_problems(self) -> Iterable[Problem]:
         part = self.derivation
-        if self.accept is not None and not any(
+        if self.allowed_lateness is not None and not any(
             part.timed_by(one.table) for one in self.source.read
         ):
-            timed = "`accept` is about the time of rows in a window, a session, a processor or a join with `times`"
-            yield ("accept",), f"{self.kind} {part.UNTIMED}: {timed}"
+            timed = (
+                "a window, a session, a processor or a join with `interval` has rows with a time"
+            )
+            yield ("allowed_lateness",), f"{self.kind} {part.UNTIMED}: {timed}"
 
     def _target_problems(self) -> Iterable[Problem]:
         if self.history is None:

@@ -116,7 +116,7 @@ def check_measure(text: str) -> str:
 def check_query(text: str) -> str:
     """Return a query unchanged. Raises ValueError that names what is refused, and why.
 
-    What its plan may contain is judged by `spark/derived/per_plan.py`.
+    What its plan may contain is judged by `spark/derived/query_plan.py`.
     """
     tokens = _tokens(text, "a SELECT over the source")
     if tokens[0].group().lower() not in ("select", "("):

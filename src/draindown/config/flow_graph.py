@@ -6,30 +6,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from draindown.config.names import unlike
-
 
 @dataclass(frozen=True)
 class FlowGraph:
     """The flows of a pipeline by the tables between them.
 
-    `writers`: the flow that writes each table. `reads`: the tables that each flow reads, in the
-    order of the file.
+    `writers`: the flow that writes each table. `reads`: the tables that each flow reads, those of
+    other pipelines included, in the order of the file.
     """
 
     writers: Mapping[str, str]
     reads: Mapping[str, tuple[str, ...]]
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """Yield flow, table and message: tables that no flow writes, and a cycle."""
-        for flow, tables in self.reads.items():
-            for table in tables:
-                if table not in self.writers:
-                    yield (
-                        flow,
-                        table,
-                        f"no flow of this pipeline writes table {table!r}{unlike(table, self.writers)}",
-                    )
+        """Yield flow, table and message of a cycle."""
         if cycle := self._cycle():
             path = " → ".join(cycle)
             what = "reads its own table" if len(cycle) == 2 else f"depends on itself: {path}"

@@ -4,25 +4,25 @@ without.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from draindown.config.base import Problem, refuse
-from draindown.config.names import ColumnName, Identifier, unlike
+from draindown.config.base import Model, refuse
+from draindown.config.names import ColumnName, Identifier
 from draindown.config.pairing import CHOSEN, Chosen, Pairing
 from draindown.config.table_source import SourceTable
-from draindown.config.units import Duration, SignedDuration, show_duration
+from draindown.config.units import SignedDuration, show_duration
 
 _FARTHEST = 100 * 366 * 86400
 _HOW_REFUSED: Mapping[str, str] = {
-    "right": "exchange `left` and `right`, and the bounds with their signs: `left_outer` keeps the rows of left",
+    "right": "exchange the two tables, and the bounds with their signs: `left_outer` keeps the rows of `source`",
     "full": "a row of right without a match has no left row in whose scope it could be: keep a `left_outer` each way",
-    "semi": "which left rows have a match, a `left_outer` shows: in those the columns of right are not NULL; a `per` "
-    "query over it can choose them",
-    "anti": "which left rows have no match, a `left_outer` shows: in those the columns of right are NULL; a `per` "
-    "query over it can choose them",
+    "semi": "which left rows have a match, a `left_outer` shows: in those the columns of right are not NULL; a "
+    "`query` over it can choose them",
+    "anti": "which left rows have no match, a `left_outer` shows: in those the columns of right are NULL; a "
+    "`query` over it can choose them",
 }
 
 
@@ -35,37 +35,51 @@ def _how(given: object) -> object:
     return "left_outer" if given == "left" else given
 
 
+class Interval(Model):
+    """The bound of a join on the times of two rows: how much later the right one may be."""
+
+    left: ColumnName = Field(
+        description="Column with the time of a row of the flow's table.", examples=["click_time"]
+    )
+    right: ColumnName = Field(
+        description="Column with the time of a row of the joined table.", examples=["purchase_time"]
+    )
+    between: Annotated[list[SignedDuration], Field(min_length=2, max_length=2)] = Field(
+        description="A right row is at least and at most so much later than the left row, both ends included; "
+        "earlier if `-`.",
+        examples=[["0 minutes", "30 minutes"], ["-10 minutes", "30 minutes"]],
+    )
+
+    @field_validator("between")
+    @classmethod
+    def _ordered(cls, ends: list[int]) -> list[int]:
+        if ends[0] > ends[1]:
+            shown = " and ".join(map(show_duration, ends))
+            raise ValueError(f"{shown}: the first is after the second, so that nothing matches")
+        if max(map(abs, ends)) > _FARTHEST:
+            raise ValueError(
+                "may be more than a century apart: leave `interval` out, so that keys decide"
+            )
+        return ends
+
+
 class Join(Pairing):
-    """One row per pair of rows with equal keys whose times are within a bound, or without times:
-    with equal keys.
+    """One row per pair of rows with equal keys whose times are within a bound, or without
+    `interval`: with equal keys.
 
     `left_outer` has a row of each left row without a match too, with NULL in the columns of the
     right table. A row whose key or time is NULL matches nothing.
     """
 
     BUCKET: ClassVar[str] = "time_bucket"
-    UNTIMED: ClassVar[str] = "has no `times`, by which a row of either table could be late"
+    UNTIMED: ClassVar[str] = "has no `interval`, by which a row of either table could be late"
 
-    left: Identifier = Field(
-        description="The source table whose rows come first.", examples=["clicks"]
+    table: Identifier = Field(
+        description="Table whose rows are matched with those of `source`.", examples=["purchases"]
     )
-    right: Identifier = Field(
-        description="The source table whose rows are matched.", examples=["purchases"]
-    )
-    times: Annotated[list[ColumnName], Field(min_length=2, max_length=2)] | None = Field(
+    interval: Interval | None = Field(
         default=None,
-        description="The column with the time of a left row, and that of a right row; absent: keys alone decide.",
-        examples=[["click_time", "purchase_time"]],
-    )
-    within: Annotated[Duration, Field(ge=1)] | None = Field(
-        default=None,
-        description="A right row matches from the time of the left row up to so much later, both ends in.",
-        examples=["30 minutes"],
-    )
-    between: Annotated[list[SignedDuration], Field(min_length=2, max_length=2)] | None = Field(
-        default=None,
-        description="The same with two ends: a right row is at least and at most so much later, or earlier if `-`.",
-        examples=[["-10 minutes", "30 minutes"]],
+        description="How far apart the times of two rows may be; absent: keys alone decide.",
     )
     how: Annotated[Literal["inner", "left_outer"], BeforeValidator(_how)] = Field(
         default="inner",
@@ -78,11 +92,6 @@ class Join(Pairing):
     )
 
     @property
-    def named(self) -> tuple[str, str]:
-        """The tables by their names: left, right."""
-        return self.left, self.right
-
-    @property
     def chosen(self) -> Chosen:
         """The columns of the right table, as the file has them."""
         return self.columns
@@ -92,10 +101,13 @@ class Join(Pairing):
         """Seconds from the time of a left row to the earliest and to the latest right row that
         matches it.
         """
-        if self.between is not None:
-            low, high = self.between
-            return low, high
-        return 0, self.within or 0
+        low, high = (0, 0) if self.interval is None else self.interval.between
+        return low, high
+
+    @property
+    def times(self) -> tuple[str, str] | None:
+        """The columns with the time of a left row and of a right row; None if keys alone decide."""
+        return None if self.interval is None else (self.interval.left, self.interval.right)
 
     @property
     def bucket(self) -> int:
@@ -135,12 +147,13 @@ class Join(Pairing):
         low, high = self.bound
         apart = ""
         if self.times:
-            left, right = self.times
+            first, second = self.times
             apart = (
-                f", with {right} from {show_duration(low)} to {show_duration(high)} after {left}"
+                f", with {second} from {show_duration(low)} to {show_duration(high)} after {first}"
             )
-        kept = f"; rows of {self.left} without one have NULLs" if self.is_outer else ""
-        return f"pairs of rows of {self.left} and {self.right} with the same {', '.join(self.on)}{apart}{kept}"
+        left, right = self.sides
+        kept = f"; rows of {left.table} without one have NULLs" if self.is_outer else ""
+        return f"pairs of rows of {left.table} and {right.table} with the same {self.on_in_words}{apart}{kept}"
 
     @property
     def touches(self) -> str:
@@ -149,7 +162,7 @@ class Join(Pairing):
         if not self.times:
             return f"the pairs of its {keys}, before and after the change"
         return (
-            f"the pairs of its {keys} in the stretch of time that {self.left} has near it, "
+            f"the pairs of its {keys} in the stretch of time that {self.sides[0].table} has near it, "
             f"before and after the change"
         )
 
@@ -159,54 +172,14 @@ class Join(Pairing):
 
     def timed_by(self, table: str) -> str | None:
         """Return the column with the time of a row of either table; None without a bound."""
-        return self.times[int(table == self.right)] if self.times else None
+        return self.times[int(table == self.table)] if self.times else None
 
     def sought(self, table: SourceTable) -> Sequence[str]:
         """Return the columns of a source table by which the rows of a scope are found."""
         time = self.timed_by(table.table)
         return [*(table.column(key) for key in self.on), *([time] if time else [])]
 
-    def source_problems(self, tables: Sequence[SourceTable]) -> Iterator[Problem]:
-        """Yield what is wrong about the tables that the part names, by their path in the flow."""
-        known, wrong = [one.table for one in tables], False
-        for side, name in zip(("left", "right"), self.named, strict=True):
-            if name not in known:
-                wrong = True
-                yield ("join", side), f"{name!r} is no table of `source`{unlike(name, known)}"
-        if not wrong and len(known) != 2:
-            yield ("source",), f"a join reads two tables, in `tables`: {self.left} and {self.right}"
-
     @model_validator(mode="after")
     def _combination(self) -> Join:
-        problems = self._listed_problems()
-        if self.left == self.right:
-            problems.append(
-                (
-                    ("right",),
-                    "is left too: a join of a table with itself needs a copy under another name",
-                )
-            )
-        given = [name for name in ("within", "between") if getattr(self, name) is not None]
-        if self.times is None:
-            problems += [((name,), "needs `times`: which columns it is about") for name in given]
-        elif len(given) != 1:
-            what = (
-                "has within and between: keep one"
-                if given
-                else "needs within or between: how far apart they may be"
-            )
-            problems.append((("times",), what))
-        if self.between is not None and self.between[0] > self.between[1]:
-            ends = " and ".join(map(show_duration, self.between))
-            problems.append(
-                (("between",), f"{ends}: the first is after the second, so that nothing matches")
-            )
-        if max(map(abs, self.bound)) > _FARTHEST:
-            problems.append(
-                (
-                    ("times",),
-                    "may be more than a century apart: leave the bound out, so that keys decide",
-                )
-            )
-        refuse(problems)
+        refuse(self._listed_problems())
         return self

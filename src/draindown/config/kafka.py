@@ -167,23 +167,34 @@ class KafkaCluster(KafkaConnection):
     topics: list[Topic] = Field(
         default_factory=list, description="The topics to read.", examples=[["user-events"]]
     )
-    pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(
+    topic_pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(
         default=None,
         min_length=1,
         description="Regular expression; every topic whose whole name matches is read. Excludes topics.",
         examples=["events-.*"],
     )
+    starting_offsets: Annotated[str, AfterValidator(_starting)] = Field(
+        default="earliest",
+        description="Where the first generation begins: earliest, latest, or a time in UTC.",
+        examples=["earliest", "2026-01-31T12:00Z"],
+    )
+    transactional: bool = Field(
+        default=False,
+        description="Producers write the topics in transactions, so that some offsets hold no record.",
+    )
+    keep_raw: Duration | Literal[False] = Field(
+        default=2_592_000,
+        description="How long raw records stay in the lake, for when the topic no longer has them; or false.",
+        examples=["30 days", False],
+    )
 
     @model_validator(mode="after")
     def _combination(self) -> KafkaCluster:
         problems: list[Problem] = []
-        if bool(self.topics) == (self.pattern is not None):
-            why = (
-                "excludes topics: keep one of the two"
-                if self.topics
-                else "is needed where there is no pattern"
-            )
-            problems.append((("pattern" if self.topics else "topics",), why))
+        if self.topics and self.topic_pattern is not None:
+            problems.append((("topic_pattern",), "excludes topics: keep one of the two"))
+        elif not self.topics and self.topic_pattern is None:
+            problems.append((("topics",), "is needed where there is no topic_pattern"))
         problems += [(("topics",), f"names {name!r} twice") for name in set(repeated(self.topics))]
         refuse(problems)
         return self
@@ -197,16 +208,7 @@ class KafkaSource(SourceSpec):
     kind = "kafka"
     own_intakes = True
     bytes_estimated = True
-    beside_rows = frozenset(
-        {
-            "kafka",
-            "keep_raw",
-            "max_bytes_per_trigger",
-            "max_offsets_per_trigger",
-            "starting",
-            "transactional",
-        }
-    )
+    beside_rows = frozenset({"kafka", "max_bytes_per_trigger", "max_offsets_per_trigger"})
     PLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "key": _SCALARS,
         "header:": _SCALARS,
@@ -231,21 +233,6 @@ class KafkaSource(SourceSpec):
         description="Upper bound of one batch, in bytes of keys and values, estimated. Absent: sized to memory.",
         examples=["256mb"],
     )
-    starting: Annotated[str, AfterValidator(_starting)] = Field(
-        default="earliest",
-        description="Where the first generation begins: earliest, latest, or a time in UTC.",
-        examples=["earliest", "2026-01-31T12:00Z"],
-    )
-    transactional: bool = Field(
-        default=False,
-        description="Producers write the topics in transactions, so that some offsets hold no record.",
-    )
-
-    keep_raw: Duration | Literal[False] = Field(
-        default=2_592_000,
-        description="How long raw records stay in the lake, for when the topic no longer has them; or false.",
-        examples=["30 days", False],
-    )
     max_record_bytes: RecordBytes = LONGEST_RECORD
     timezone: Zone = "UTC"
     decimal_separator: DecimalSeparator = None
@@ -264,12 +251,12 @@ class KafkaSource(SourceSpec):
     @property
     def place(self) -> str:
         """The topics, for people."""
-        return ", ".join(self.kafka.topics) or f"topics like {self.kafka.pattern}"
+        return ", ".join(self.kafka.topics) or f"topics like {self.kafka.topic_pattern}"
 
     @property
     def raw_for(self) -> int | None:
         """How long raw records stay in the lake, in seconds; None if none are kept."""
-        return self.keep_raw or None
+        return self.kafka.keep_raw or None
 
     @property
     def most_units(self) -> tuple[int | None, str]:
@@ -280,10 +267,11 @@ class KafkaSource(SourceSpec):
     @property
     def starting_time(self) -> datetime | None:
         """The time at which the first generation begins; None for earliest and latest."""
-        return None if self.starting in _TIMES else parse_time(self.starting)
+        start = self.kafka.starting_offsets
+        return None if start in _TIMES else parse_time(start)
 
     def matches(self, topic: str) -> bool:
         """Return whether the flow reads the topic."""
-        if self.kafka.pattern is None:
+        if self.kafka.topic_pattern is None:
             return topic in self.kafka.topics
-        return re.fullmatch(self.kafka.pattern, topic) is not None
+        return re.fullmatch(self.kafka.topic_pattern, topic) is not None

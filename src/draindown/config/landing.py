@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
-from draindown.config import expression_names, sinks
+from draindown.config import expression_names
 from draindown.config.base import Model, Problem, refuse
 from draindown.config.column_types import UNSTORED_WHY, Column
 from draindown.config.history import EXCEPT
@@ -22,9 +22,10 @@ from draindown.config.names import (
     near,
 )
 from draindown.config.sinks import FlowSink
+from draindown.config.sinks import problems as sink_problems
 from draindown.config.source import FIELD
 from draindown.config.sources import AnySource
-from draindown.config.targets import Deadline, Maintenance, MaxBatches, Suite, Target
+from draindown.config.targets import Maintenance, MaxBatches, MaxDuration, Suite, Target
 from draindown.config.tolerance import Drift, QuarantineBounds
 
 
@@ -54,7 +55,7 @@ class FlowSpec(Model):
     )
     drift: Drift = Field(
         default_factory=Drift,
-        description="What to do about new fields and missing columns; absent: rescue, accept.",
+        description="What to do about new fields and missing columns; absent: rescue, allow.",
     )
     transform: Dotted | None = Field(
         default=None,
@@ -69,13 +70,13 @@ class FlowSpec(Model):
         default_factory=QuarantineBounds,
         description="Which share of the records may be refused; absent: warn from 1%, fail from 50%.",
     )
-    also_to: dict[Identifier, FlowSink] = Field(
+    sinks: dict[Identifier, FlowSink] = Field(
         default_factory=dict, description="Sinks by name: where each batch goes beside the table."
     )
     maintenance: Maintenance = Field(
         default_factory=Maintenance, description="Compaction and retention."
     )
-    deadline: Deadline = None
+    max_duration: MaxDuration = None
     max_batches: MaxBatches = None
 
     def table_name(self, flow_name: str) -> str:
@@ -92,7 +93,7 @@ class FlowSpec(Model):
     @property
     def grows(self) -> bool:
         """Whether input adds columns to the table."""
-        return self.drift.new == "add"
+        return self.drift.new_columns == "add"
 
     @property
     def known_columns(self) -> dict[str, str] | None:
@@ -113,7 +114,7 @@ class FlowSpec(Model):
                 *self._format_problems(),
                 *self._name_problems(),
                 *self._expression_problems(),
-                *sinks.problems(self.also_to, self.target.keys, self._sent_names, refuses=True),
+                *sink_problems(self.sinks, self.target.keys, self._sent_names, refuses=True),
                 *self._history_problems(),
                 *self._partial_problems(),
             ]
@@ -288,7 +289,10 @@ class FlowSpec(Model):
                 if form.delimited
                 else f"format {form.name} has"
             )
-            unnamed = {"new": self.drift.new == "add", "missing": self.drift.missing == "refuse"}
+            unnamed = {
+                "new_columns": self.drift.new_columns == "add",
+                "missing_columns": self.drift.missing_columns == "fail",
+            }
             yield from (
                 (("drift", key), f"{what} no names that could be {verb}")
                 for (key, is_set), verb in zip(unnamed.items(), ("added", "missed"), strict=True)
@@ -334,11 +338,11 @@ class FlowSpec(Model):
         for place, name in part.named:
             if place[0] == "track_history" and name not in self.columns and not self.transform:
                 yield ("target", *place), f"{name!r} is in no column{near(name, self.columns)}"
-        for name, sink in self.also_to.items():
+        for name, sink in self.sinks.items():
             if not sink.is_of_refused:
                 way = "give the sink to a flow that derives the history from an append table (source: {table: NAME})"
                 yield (
-                    ("also_to", name),
+                    ("sinks", name),
                     f"rows of a history that records land in are not sent; {way}",
                 )
 

@@ -261,17 +261,14 @@ def _places(
     for name, flow in spec.flows.items():
         places = [
             *flow.expressions,
-            *expressions(flow.also_to),
+            *expressions(flow.sinks),
             ("source", flow.source.kind),
             ("transform",),
         ]
-        places += [("also_to", sink, one.kind) for sink, one in flow.also_to.items()]
+        places += [("sinks", sink, one.kind) for sink, one in flow.sinks.items()]
         if isinstance(flow, DerivedFlow):
             places.append(flow.part)
-            places += [
-                ("source", *flow.source.place(at, "pipeline"))
-                for at in range(len(flow.source.read))
-            ]
+            places += [flow.place_of_table(at) for at in range(len(flow.source.read))]
         for place in places:
             whole = ("flows", name, *place)
             mark = document.key_mark(whole)

@@ -9,11 +9,10 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, model_validator
 
 from draindown.config.base import Problem, refuse
-from draindown.config.names import END_AT, START_AT, ColumnName, Identifier, unlike
+from draindown.config.names import END_AT, START_AT, ColumnName, Identifier
 from draindown.config.pairing import CHOSEN, ORIGIN_KEY, Chosen, Pairing
 from draindown.config.table_source import SourceTable
 
-LATEST = "latest"
 _ARRIVAL = (
     "arrival: which row is there when another one arrives depends on when runs happened, so no two tables would be "
     "equal. Name the column with the time of a row, and look up a history of the table (`stored_as_scd_type: 2`)"
@@ -30,32 +29,27 @@ class Lookup(Pairing):
     """One row per row of one table, with columns of the row of another table whose keys are `on`;
     NULL without one.
 
-    `latest`: it follows the row that is looked up, whenever that changes. A time: of the rows of a
-    history the one that starts at or before the time of the row, and does not end, or ends after
-    it.
+    Without `as_of` it follows the row that is looked up, whenever that changes. With it: of the rows
+    of a history the one that starts at or before the time of the row, and does not end, or ends
+    after it.
     """
 
     UNTIMED: ClassVar[str] = "follows both tables, whenever their rows come"
 
     table: Identifier = Field(
-        description="The source table that is looked up, by its keys.", examples=["users"]
+        description="Table that is looked up, by its keys.", examples=["users"]
     )
     columns: Chosen = Field(
         default=None,
         description=f"The columns of the looked-up table in the result, {CHOSEN}",
         examples=[["country"], {"name": "user_name"}],
     )
-    as_of: Annotated[ColumnName, AfterValidator(_as_of)] = Field(
-        default=LATEST,
-        description="Which state of the looked-up row is taken: `latest`, the one that it has now; or the column with "
-        "the time of a row, over a history: the one that it had then.",
-        examples=[LATEST, "event_time"],
+    as_of: Annotated[ColumnName, AfterValidator(_as_of)] | None = Field(
+        default=None,
+        description="Column with the time of a row, over a history: the looked-up row is the one that was valid then; "
+        "absent: the one that is there now.",
+        examples=["event_time"],
     )
-
-    @property
-    def named(self) -> tuple[str | None, str]:
-        """The tables by their names; the left one is the other one of two."""
-        return None, self.table
 
     @property
     def chosen(self) -> Chosen:
@@ -72,12 +66,7 @@ class Lookup(Pairing):
         """The left table's column with the time at which a history is asked; None where the newest
         state is taken.
         """
-        return None if self.as_of == LATEST else self.as_of
-
-    @property
-    def result_time(self) -> str:
-        """The result's column with that time: a column of `on` may have another name there."""
-        return dict(zip(self.own(0), self.on, strict=True)).get(self.as_of, self.as_of)
+        return self.as_of
 
     @property
     def scope_keys(self) -> list[str]:
@@ -95,9 +84,7 @@ class Lookup(Pairing):
     def in_words(self) -> str:
         """The query in words."""
         row = f"the row of {self.table}" + (f" valid at its {self.time}" if self.time else "")
-        return (
-            f"each row of the other table with columns of {row} that has its {', '.join(self.on)}"
-        )
+        return f"each row of the other table with columns of {row} that has its {self.on_in_words}"
 
     @property
     def touches(self) -> str:
@@ -132,20 +119,6 @@ class Lookup(Pairing):
         own = dict(zip(self.on, self.own(0), strict=True))
         return [own.get(key, key) for key in self.scope_keys]
 
-    def source_problems(self, tables: Sequence[SourceTable]) -> Iterator[Problem]:
-        """Yield what is wrong about the tables that the part names, by their path in the flow."""
-        known = [one.table for one in tables]
-        if self.table not in known:
-            yield (
-                ("lookup", "table"),
-                f"{self.table!r} is no table of `source`{unlike(self.table, known)}",
-            )
-        elif len(known) != 2:
-            yield (
-                ("source",),
-                f"a lookup reads two tables, in `tables`: one whose rows it keeps, and {self.table}",
-            )
-
     def key_problems(self) -> Iterator[Problem]:
         """Yield what the keys of the source tables forbid, by their path in the part, once they are
         known.
@@ -154,7 +127,7 @@ class Lookup(Pairing):
         if self.time and START_AT not in right.row_keys:
             yield (
                 ("as_of",),
-                f"{_no_history(right)}; `as_of: {LATEST}` takes the state that a row has now",
+                f"{_no_history(right)}; without `as_of` the state that a row has now is taken",
             )
         elif self.has_origin(1):
             yield (

@@ -145,9 +145,7 @@ class PipelineSpec(Model):
         """Return the flows that read a table, first those of this pipeline, in the order of the
         file.
         """
-        own = (
-            one for pipeline, one in reading.readers(self.pipeline, self.flows) if pipeline is None
-        )
+        own = reading.readers(self.pipeline, self.flows)
         return [one for one in (*own, *self._neighbours.readers) if one.table == table]
 
     def place_of(self, *path: str) -> str:
@@ -229,5 +227,5 @@ class PipelineSpec(Model):
             flow_name,
             table,
             own_intakes=flow.source.own_intakes,
-            has_sinks=bool(flow.also_to),
+            has_sinks=bool(flow.sinks),
         )

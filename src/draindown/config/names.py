@@ -128,7 +128,7 @@ ColumnName = Annotated[str, AfterValidator(check_column_name), _text(_COLUMN_NAM
 _SQL = WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 10_000})
 Expression = Annotated[str, AfterValidator(check_expression), _SQL]
 Measure = Annotated[str, AfterValidator(check_measure), _SQL]
-Query = Annotated[str, AfterValidator(check_query), _SQL]
+QueryText = Annotated[str, AfterValidator(check_query), _SQL]
 Dotted = Annotated[
     str, _matches(_DOTTED, "module.function, a function of jobs/transforms/"), _text(_DOTTED)
 ]

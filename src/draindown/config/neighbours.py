@@ -23,21 +23,29 @@ class Reader(BaseModel):
         return f"{self.pipeline}/{self.flow}"
 
 
+class Writer(BaseModel):
+    """The flow of another pipeline that writes a table. `keys`: those of the table, by which no two
+    rows are the same; empty for one that is appended to.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pipeline: str
+    flow: str
+    keys: tuple[str, ...] = ()
+
+
 class Neighbours(BaseModel):
     """The pipelines beside one.
 
     Attributes:
-        writers: the flow that writes each table of another pipeline that this one reads, by
-            `pipeline/table`.
-        keys: the keys of these tables, by which no two rows are the same; empty for one that is
-            appended to.
+        writers: who writes each table of another pipeline that this one reads, by table.
         readers: the flows of other pipelines that read tables of this one.
         unreadable: pipelines whose files can't be loaded. Nobody knows what they read.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    writers: dict[str, str] = Field(default_factory=dict)
-    keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    writers: dict[str, Writer] = Field(default_factory=dict)
     readers: tuple[Reader, ...] = ()
     unreadable: tuple[str, ...] = ()

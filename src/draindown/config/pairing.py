@@ -1,11 +1,11 @@
-"""What the derivations over two tables share: a left and a right table, whose rows meet by equal
-keys.
+"""What the derivations over two tables share: the flow's table, on the left, and the one that the
+part names, on the right, whose rows meet by equal columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Discriminator, Field, PrivateAttr, Tag
 
@@ -26,7 +26,15 @@ ORIGIN_KEY = ("left_origin", "right_origin")
 its record.
 """
 CHOSEN = "as a list, or with their names in the result; absent: all but those of `on`."
-_ON = "Columns whose values are equal in both rows, as they are called in the result. NULL equals nothing."
+_ON = (
+    "Columns whose values are equal in both rows, as a list, or as left column: right column where their names "
+    "differ. NULL equals nothing."
+)
+On = Annotated[
+    Annotated[list[ColumnName], Field(min_length=1), Tag(LISTED_FORM)]
+    | Annotated[dict[ColumnName, ColumnName], Field(min_length=1), Tag(RENAMED_FORM)],
+    Discriminator(chosen_form),
+]
 Chosen = (
     Annotated[
         Annotated[list[ColumnName], Tag(LISTED_FORM)]
@@ -41,17 +49,19 @@ class Pairing(Part):
     """What `join` and `lookup` share: a left and a right table, whose rows meet where their `on`
     columns are equal.
 
-    The result has the columns of `on`, all other columns of the left table, and the chosen ones of
-    the right table.
+    The result has all columns of the left table, those of `on` first, and the chosen ones of the
+    right table.
     """
 
-    on: list[ColumnName] = Field(min_length=1, description=_ON, examples=[["user_id"]])
+    on: On = Field(description=_ON, examples=[["user_id"], {"user_id": "buyer"}])
+    if TYPE_CHECKING:  # each part declares it, in the order in which its reference lists it
+        table: str
     _sides: tuple[SourceTable | None, SourceTable | None] = PrivateAttr(default=(None, None))
 
     @property
-    def named(self) -> tuple[str | None, str]:
-        """The tables by their names: left, right; None for the other one of two."""
-        raise NotImplementedError
+    def matched(self) -> dict[str, str]:
+        """The columns of `on`: the right table's by the left table's."""
+        return self.on if isinstance(self.on, dict) else {name: name for name in self.on}
 
     @property
     def chosen(self) -> Chosen:
@@ -91,18 +101,24 @@ class Pairing(Part):
         assert left is not None and right is not None  # `bind` found both
         return left, right
 
-    def bind(self, tables: Sequence[SourceTable]) -> None:
-        """Choose the left and the right one of the flow's source tables, whose keys name the rows
-        of the result.
-        """
-        named, right = self.named
-        by_name = {one.table: one for one in tables}
-        left = named or next((name for name in by_name if name != right), "")
-        self._sides = (by_name.get(left), by_name.get(right))
+    @property
+    def on_in_words(self) -> str:
+        """The columns of `on`, for people: `user_id`, or `user_id = buyer`."""
+        pairs = self.matched.items()
+        return ", ".join(left if left == right else f"{left} = {right}" for left, right in pairs)
 
-    def place_of(self, side: int, tables: Sequence[SourceTable]) -> int:
-        """Return the place among the source tables of the left (0) or the right one (1)."""
-        return [one.table for one in tables].index(self.sides[side].table)
+    @property
+    def right(self) -> SourceTable:
+        """The table that the part names, as a source of the flow."""
+        return SourceTable(table=self.table, keys=self.matched)
+
+    def bind(self, left: SourceTable, right: SourceTable) -> None:
+        """Take the flow's source tables, whose keys name the rows of the result."""
+        self._sides = (left, right)
+
+    def place(self, at: int) -> tuple[str, str]:
+        """Return the path within the part of column number `at` of `on`."""
+        return ("on", list(self.on)[at] if isinstance(self.on, dict) else str(at))
 
     def own(self, side: int) -> list[str]:
         """Return the columns of the left (0) or the right table (1) that are those of `on`."""
@@ -161,10 +177,6 @@ class Pairing(Part):
         """Return the result's columns that neither table has."""
         return [ORIGIN_KEY[side] for side in (0, 1) if self.has_origin(side)]
 
-    def source_problems(self, tables: Sequence[SourceTable]) -> Iterator[Problem]:
-        """Yield what is wrong about the tables that the part names, by their path in the flow."""
-        raise NotImplementedError
-
     def key_problems(self) -> Iterator[Problem]:
         """Yield what the keys of the source tables forbid, by their path in the part, once they are
         known.
@@ -194,7 +206,7 @@ class Pairing(Part):
         )
         one, other = self.sides
         keys = {
-            caseless(key): (str(at), column)
+            caseless(key): (self.place(at)[1], column)
             for at, (key, column) in enumerate(zip(self.on, own, strict=True))
         }
         for name in repeated([*self.made(), *first, *second]):
@@ -210,10 +222,7 @@ class Pairing(Part):
             elif caseless(name) in keys and name not in self.made():
                 at, key = keys[caseless(name)]
                 why = f"is {key} of table {one}, which has another column of that name"
-                yield (
-                    ("on", at),
-                    f"{name!r} {why}: call it {key} here, and in the `keys` of the other table",
-                )
+                yield ("on", at), f"{name!r} {why}: rename one of them where it lands"
             else:
                 yield (
                     ("columns",),
@@ -222,7 +231,12 @@ class Pairing(Part):
 
     def _listed_problems(self) -> list[Problem]:
         problems: list[Problem] = [
-            (("on",), f"names {twice!r} twice") for twice in repeated(self.on)
+            (("on",), f"names {twice!r} twice") for twice in repeated(list(self.on))
+        ]
+        problems += [
+            (("on",), f"matches {twice!r} of table {self.table} twice")
+            for twice in repeated(list(self.matched.values()))
+            if isinstance(self.on, dict)
         ]
         names = list(self.chosen or ())
         problems += [(("columns",), f"names {twice!r} twice") for twice in repeated(names)]
@@ -241,7 +255,7 @@ def side_problems(part: Pairing, tables: Mapping[str, Mapping[str, str]]) -> Ite
         if left.get(one) and right.get(other) and left[one] != right[other]:
             first, second = part.sides
             why = f"{one} of {first} is {left[one]}, and {other} of {second} is {right[other]}: a key has one type"
-            yield ("on", str(at)), f"{why}; cast it in the flow that writes the table"
+            yield part.place(at), f"{why}; cast it in the flow that writes the table"
     yield from part.time_problems(left, right)
     yield from part.column_problems(
         *([name for name in columns if not is_own(name)] for columns in (left, right))

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from draindown.config.sink import AT_LEAST_ONCE, EXACTLY_ONCE, SinkSpec
+from draindown.config.sink import EXACTLY_ONCE, SinkSpec
 from draindown.config.units import Duration
 
 _REFERENCE = re.compile(r"\$\{secret:[A-Za-z_][A-Za-z0-9_]*\}")
@@ -57,11 +57,7 @@ class PostgresSink(SinkSpec):
     """
 
     kind = "postgres"
-    DELIVERIES = (EXACTLY_ONCE,)
     TARGET = ("url", "table")
-    REFUSED = {  # noqa: RUF012 - a ClassVar of the base
-        AT_LEAST_ONCE: "a batch is a transaction that records the batch: leave `delivery` out"
-    }
 
     url: Annotated[
         str, AfterValidator(_url), WithJsonSchema({"type": "string", "minLength": 1})
@@ -77,14 +73,15 @@ class PostgresSink(SinkSpec):
         description="The table, with its schema unless the search path finds it. It must exist.",
         examples=["alerts", "public.alerts"],
     )
-    create: bool = Field(
-        default=False,
-        description="Make the table draindown_sinks, which remembers batches, where it is missing. No other is made.",
-    )
     timeout: Annotated[Duration, Field(ge=1, le=3600)] = Field(
         default=60,
         description="How long the server may take for one step of a batch, a wait for locks included.",
     )
+
+    @property
+    def delivered(self) -> str:
+        """How often a row may arrive: once, as a batch and its record are one transaction."""
+        return EXACTLY_ONCE
 
     @property
     def place(self) -> str:

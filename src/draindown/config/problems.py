@@ -12,6 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from draindown.config import renamed
 from draindown.config.derived import KINDS, DerivedFlow
 from draindown.config.landing import FlowSpec
 from draindown.config.models import DERIVED_FORM, LANDING_FORM, PipelineSpec
@@ -27,24 +28,7 @@ _TAGS = {_KEY, *_FORMS, LISTED_FORM, RENAMED_FORM}
 _LATER = frozenset(("changes", "watermark")) | {
     "cluster_by",
     "engine",
-    "processor",
-    "state",
 }
-
-
-_WAYS_OUT = {
-    "ignore_null_updates": "it is of flows that read files or topics. Append all events, and take the newest value of "
-    "each in a `per` query: (max(struct(updated_at, status)) filter (where status is not null)).status",
-    **dict.fromkeys(
-        ("snapshot", "snapshots", "from_snapshot", "auto_cdc_from_snapshot"),
-        "whole snapshots are not compared: of a key that one lacks nobody knows whether it is deleted or late. Append "
-        "each with its time and its deletes as rows, and keep the history of that table: "
-        "target: {keys: ..., sequence_by: ..., stored_as_scd_type: 2, apply_as_deletes: ...}",
-    ),
-    "as_of": "what a history says of a time is looked up: `lookup: {table: HISTORY, on: [...], as_of: <time column>}` "
-    "gives each row the columns of the one row that was valid then",
-}
-"""What Spark has, or a part of another kind, and this one has not, each with what does it."""
 
 
 def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
@@ -52,6 +36,9 @@ def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
     further one.
     """
     known = {p.path for p in document.problems if p.path and p.mark == document.values.get(p.path)}
+    for path, message, silent in renamed.problems(document.value):
+        yield Problem(document.key_mark(path), path, message)
+        known |= {*silent}
     for details in _details(error):
         for problem in _problems(details, document):
             if not any(problem.path[: len(path)] == path for path in known):
@@ -88,11 +75,13 @@ def _problems(details: ErrorDetails, document: Document) -> Iterator[Problem]:
 def _unknown_key(location: tuple[int | str, ...], value: object) -> str:
     *path, key = (str(part) for part in location)
     allowed = _keys_at(path, value)
-    if key in _WAYS_OUT:
-        return f"not supported: {_WAYS_OUT[key]}"
     hint = near(key, allowed)
     if key in KINDS and path[-1] == LANDING_FORM:
         return "derives a table from another one: it needs `source: {table: NAME}` in the place of files"
+    if key in renamed.UNSUPPORTED:
+        return f"not supported: {renamed.UNSUPPORTED[key]}"
+    if key in renamed.FOREIGN:
+        return f"unknown key; write {renamed.FOREIGN[key]}"
     if not hint and key in _LATER:
         return f"not supported yet; allowed: {', '.join(allowed)}"
     return f"unknown key; allowed: {', '.join(allowed)}{hint}"
@@ -115,7 +104,9 @@ def _keys_at(path: Iterable[str], value: Any) -> list[str]:
             kind = get_args(kind)[-1]
         if kind is SourceSpec:
             kind = SOURCES.get(kind_of(value) or "", kind)
-    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+    if not isinstance(kind, type) or not issubclass(kind, BaseModel):
+        return []
+    return [field.alias or name for name, field in kind.model_fields.items()]
 
 
 def _given(kind: object) -> object:

@@ -1,5 +1,5 @@
-"""The derivation `processor`: the user's fold over the rows of a key in their order, segment by
-segment.
+"""The derivation `processor`: the user's fold over the rows of a key in their order, session by
+session.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from draindown.processors import fold, loading
 from draindown.processors.fold import Shape
 from draindown.processors.values import unheld
 
-_EXPIRE = (
+_GAP = (
     "is required: no row appears without input, so there is no timer that could end the state of a key; "
-    "`expire: 30 minutes` begins the fold anew after such a gap between rows of a key, and a change costs no more than "
+    "`gap: 30 minutes` begins the fold anew after such a gap between rows of a key, and a change costs no more than "
     "the rows between two gaps"
 )
 Declared = dict[ColumnName, Annotated[Column, AfterValidator(plain)]]
 
 
 class Processor(Part):
-    """The rows that a class gives for the rows of a key, in order: `(snapshot, rows) -> (rows,
-    snapshot)`.
+    """The rows that a class gives for the rows of a key, in order: `(state, rows) -> (rows,
+    state)`.
 
-    A segment is a run of rows with the same `by`, each at most `expire` after the one before it;
+    A session is a run of rows with the same `group_by`, each at most `gap` after the one before it;
     the fold begins anew with each. Rows are ordered by `order_by`, then by all other columns, in
-    the order of their names. A row without a time is in no segment.
+    the order of their names. A row without a time is in no session.
     """
 
-    START: ClassVar[str] = "segment_start"
+    START: ClassVar[str] = "session_start"
     POSITION: ClassVar[str] = "position"
     made: ClassVar[Sequence[str]] = (START, POSITION)
     """The result's columns that neither the source has nor the class gives."""
@@ -50,7 +50,7 @@ class Processor(Part):
         description="The class, of jobs/processors/: module.Class.",
         examples=["baskets.Basket"],
     )
-    by: list[ColumnName] = Field(
+    group_by: list[ColumnName] = Field(
         min_length=1,
         description="Columns that name a key; NULL is a value.",
         examples=[["user_id"]],
@@ -60,8 +60,8 @@ class Processor(Part):
         description="Columns that order the rows of a key, ascending, NULL last. The first is the time of a row.",
         examples=[["event_time"]],
     )
-    expire: Annotated[Duration, Field(ge=1)] = Field(
-        description="The fold begins anew, without a snapshot, where no row of the key follows for longer than this.",
+    gap: Annotated[Duration, Field(ge=1)] = Field(
+        description="The fold begins anew, without a state, where no row of the key follows for longer than this.",
         examples=["30 minutes"],
     )
     columns: Declared = Field(
@@ -69,9 +69,9 @@ class Processor(Part):
         description="Types of the columns of the rows that the class gives.",
         examples=[{"session_end": "timestamp", "events": "bigint"}],
     )
-    snapshot: Declared = Field(
+    state: Declared = Field(
         min_length=1,
-        description="Types of the columns of the snapshot: what the class needs to go on.",
+        description="Types of the columns of the state: what the class needs to go on.",
         examples=[{"session_end": "timestamp", "events": "bigint"}],
     )
     _root: str = PrivateAttr(default="")
@@ -80,14 +80,14 @@ class Processor(Part):
     @property
     def scope_keys(self) -> list[str]:
         """The columns whose values are recomputed together: the key."""
-        return self.by
+        return self.group_by
 
     @property
     def keys(self) -> list[str]:
-        """The columns that name a row of the result: the key, the segment, and the position of the
+        """The columns that name a row of the result: the key, the session, and the position of the
         row within it.
         """
-        return [*self.by, *self.made]
+        return [*self.group_by, *self.made]
 
     @property
     def time(self) -> str:
@@ -102,15 +102,15 @@ class Processor(Part):
     @property
     def in_words(self) -> str:
         """The query in words."""
-        ends = f"anew after a gap of {age(self.expire)}"
-        return f"the fold {self.of} over the rows per {', '.join(self.by)}, by {', '.join(self.order_by)}, {ends}"
+        ends = f"anew after a gap of {age(self.gap)}"
+        return f"the fold {self.of} over the rows per {', '.join(self.group_by)}, by {', '.join(self.order_by)}, {ends}"
 
     @property
     def touches(self) -> str:
         """What a changed row touches, in words."""
         return (
-            f"the rows of its {', '.join(self.by)} after it, before and after the change, up to a gap of "
-            f"{age(self.expire)} and from the newest snapshot before it on"
+            f"the rows of its {', '.join(self.group_by)} after it, before and after the change, up to a gap of "
+            f"{age(self.gap)} and from the newest state kept before it on"
         )
 
     @property
@@ -153,10 +153,10 @@ class Processor(Part):
 
     def shape(self, make: type) -> Shape:
         """Return the fold of a class as this part declares it."""
-        columns, snapshot = (
-            {name: one.type for name, one in own.items()} for own in (self.columns, self.snapshot)
+        columns, state = (
+            {name: one.type for name, one in own.items()} for own in (self.columns, self.state)
         )
-        return Shape(make, self.expire * 1_000_000, columns, snapshot, fold.KEPT_EVERY)
+        return Shape(make, self.gap * 1_000_000, columns, state, fold.KEPT_EVERY)
 
     def timed_by(self, table: str) -> str:  # noqa: ARG002
         """Return the time of a row."""
@@ -164,13 +164,13 @@ class Processor(Part):
 
     def sought(self, table: SourceTable) -> Sequence[str]:  # noqa: ARG002
         """Return the columns of the source table by which the rows of a key are found."""
-        return self.by
+        return self.group_by
 
     @model_validator(mode="before")
     @classmethod
-    def _expires(cls, given: Any) -> Any:
-        if isinstance(given, dict) and "expire" not in given:
-            refuse([(("expire",), _EXPIRE)])
+    def _has_gap(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "gap" not in given:
+            refuse([(("gap",), _GAP)])
         return given
 
     @model_validator(mode="after")
@@ -180,28 +180,28 @@ class Processor(Part):
 
     def _name_problems(self) -> Iterator[Problem]:
         made = {caseless(name) for name in self.made}
-        keys = {caseless(name) for name in self.by}
+        keys = {caseless(name) for name in self.group_by}
         taken = made | keys
         for part, names in (
-            ("by", self.by),
+            ("group_by", self.group_by),
             ("order_by", self.order_by),
             ("columns", list(self.columns)),
-            ("snapshot", list(self.snapshot)),
+            ("state", list(self.state)),
         ):
             for name in repeated(names):
                 yield (part,), f"names {name!r} twice"
-        for name in self.by:
+        for name in self.group_by:
             if caseless(name) in made:
-                yield ("by",), f"{name!r} is a column of the result"
+                yield ("group_by",), f"{name!r} is a column of the result"
         for name in self.order_by:
             if caseless(name) in keys:
-                yield ("order_by",), f"{name!r} is in `by`"
+                yield ("order_by",), f"{name!r} is in `group_by`"
         for name in self.columns:
             if caseless(name) in taken:
                 yield ("columns", name), "is the name of another column of the result"
 
     def _type_problems(self) -> Iterator[Problem]:
-        for part, columns in (("columns", self.columns), ("snapshot", self.snapshot)):
+        for part, columns in (("columns", self.columns), ("state", self.state)):
             for name, one in columns.items():
                 if not one.nullable:
                     yield (

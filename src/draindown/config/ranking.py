@@ -124,7 +124,7 @@ class Top(Part):
     POSITION: ClassVar[str] = "position"
     RANK: ClassVar[str] = "rank"
     UNTIMED: ClassVar[str] = "places a row by `order_by`, whenever it comes"
-    by: list[ColumnName] = Field(
+    group_by: list[ColumnName] = Field(
         min_length=1,
         description="Columns that name a group; NULL is a group.",
         examples=[["product"]],
@@ -137,21 +137,21 @@ class Top(Part):
     rows: int = Field(
         ge=1, le=_MOST_ROWS, description="How many rows of a group are kept.", examples=[10]
     )
-    ties: Literal["content", "all"] = Field(
-        default="content",
-        description="`content`: exactly so many rows, equal ones decided by their other columns. "
-        "`all`: every row whose rank is at most `rows`, with the column `rank`.",
+    with_ties: bool = Field(
+        default=False,
+        description="false: exactly so many rows, equal ones decided by their other columns. "
+        "true: every row whose rank is at most `rows`, with the column `rank`.",
     )
 
     @property
     def scope_keys(self) -> list[str]:
         """The columns whose values are recomputed together: the group."""
-        return self.by
+        return self.group_by
 
     @property
     def keys(self) -> list[str]:
         """The columns that name a row of the result: the group, and the position within it."""
-        return [*self.by, self.POSITION]
+        return [*self.group_by, self.POSITION]
 
     @property
     def order(self) -> list[Order]:
@@ -164,14 +164,14 @@ class Top(Part):
     @property
     def in_words(self) -> str:
         """The query in words."""
-        ties = " and those that tie with the last of them" if self.ties == "all" else ""
+        ties = " and those that tie with the last of them" if self.with_ties else ""
         first = f"the first {count(self.rows, 'row')}{ties}"
-        return f"{first} per {', '.join(self.by)}, by {', '.join(self.order_by)}"
+        return f"{first} per {', '.join(self.group_by)}, by {', '.join(self.order_by)}"
 
     @property
     def touches(self) -> str:
         """What a changed row touches, in words."""
-        return f"the group of its {', '.join(self.by)}, before and after the change"
+        return f"the group of its {', '.join(self.group_by)}, before and after the change"
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:
@@ -180,9 +180,9 @@ class Top(Part):
 
     def sought(self, table: SourceTable) -> Sequence[str]:  # noqa: ARG002
         """Return the columns of the source table by which the rows of a group are found."""
-        return self.by
+        return self.group_by
 
-    @field_validator("by")
+    @field_validator("group_by")
     @classmethod
     def _distinct(cls, names: list[str]) -> list[str]:
         if twice := repeated(names):
@@ -196,11 +196,12 @@ class Top(Part):
             (("order_by",), f"names {twice!r} twice") for twice in repeated(ordered)
         ]
         problems += [
-            (("order_by",), f"{name!r} is in `by`: it is equal in a group")
-            for name in _both(self.by, ordered)
+            (("order_by",), f"{name!r} is in `group_by`: it is equal in a group")
+            for name in _both(self.group_by, ordered)
         ]
         problems += [
-            (("by",), f"{name!r} is a column of the result") for name in _both(self.made, self.by)
+            (("group_by",), f"{name!r} is a column of the result")
+            for name in _both(self.made, self.group_by)
         ]
         refuse(problems)
         return self
@@ -208,7 +209,7 @@ class Top(Part):
     @property
     def made(self) -> list[str]:
         """The result's columns that the source does not have."""
-        return [self.POSITION, *([self.RANK] if self.ties == "all" else [])]
+        return [self.POSITION, *([self.RANK] if self.with_ties else [])]
 
 
 class Ordered(Protocol):

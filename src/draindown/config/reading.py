@@ -64,8 +64,8 @@ def graph(flows: Flows) -> FlowGraph:
 
 
 def name_writers(flows: Flows, neighbours: Neighbours | None = None) -> None:
-    """Write into each source table the flow that writes it, and its keys: of this pipeline, or as
-    `neighbours` says.
+    """Write into each source table who writes it, and its keys: a flow of this pipeline, or of
+    another one as `neighbours` says.
 
     The keys of a derived flow may be those of its source tables, so it is settled before flows that
     read its table.
@@ -74,12 +74,16 @@ def name_writers(flows: Flows, neighbours: Neighbours | None = None) -> None:
     own = found.writers
     for flow in (reading[name] for name in found.order if name in reading):
         for one in flow.source.read:
-            if not one.pipeline:
+            if one.table in own:
                 one._written_by = own[one.table]
                 one._row_keys = tuple(flows[own[one.table]].target.row_keys)
-            elif neighbours is not None:
-                one._written_by = neighbours.writers.get(str(one), "")
-                one._row_keys = neighbours.keys.get(str(one), ())
+            elif neighbours is not None and one.table in neighbours.writers:
+                writer = neighbours.writers[one.table]
+                one._pipeline, one._written_by, one._row_keys = (
+                    writer.pipeline,
+                    writer.flow,
+                    writer.keys,
+                )
         flow.settle()
 
 
@@ -91,18 +95,15 @@ def key_problems(flows: Flows) -> Iterator[Problem]:
 
 
 def problems(flows: Flows) -> Iterator[Problem]:
-    """Yield tables that no flow writes, cycles, and columns that a source table lacks."""
+    """Yield cycles, and columns that a source table of this pipeline lacks."""
     found, reading = graph(flows), derived(flows)
     for name, table, message in found.problems():
-        source = reading[name].source
-        at = next(
-            at for at, one in enumerate(source.read) if one.table == table and not one.pipeline
-        )
-        yield ("flows", name, "source", *source.place(at, "table")), message
+        at = reading[name].upstream.index(table)
+        yield ("flows", name, *reading[name].place_of_table(at)), message
     for name, flow in reading.items():
         wrong = list[Problem]()
         for at, one in enumerate(flow.source.read):
-            writer = None if one.pipeline else found.writers.get(one.table)
+            writer = found.writers.get(one.table)
             wrong += column_problems(flow, at, flows[writer] if writer else None)
         yield from ((("flows", name, *place), text) for place, text in wrong)
         if isinstance(flow.derivation, Pairing) and not wrong:
@@ -115,10 +116,10 @@ def problems(flows: Flows) -> Iterator[Problem]:
             if len(known) == len(every):
                 clashes = side_problems(flow.derivation, known)
                 yield from ((("flows", name, flow.kind, *place), text) for place, text in clashes)
-        if flow.per is not None and not wrong:
+        if flow.query is not None and not wrong:
             columns = {one.table: _columns(flows, found, one) for one in flow.source.read}
-            wrong_names = query_names.problems(flow.per.sql, flow.per.keys, columns)
-            yield from ((("flows", name, "per", "sql"), text) for text in wrong_names)
+            wrong_names = query_names.problems(flow.query.sql, flow.query.keys, columns)
+            yield from ((("flows", name, "query", "sql"), text) for text in wrong_names)
 
 
 def column_problems(flow: DerivedFlow, at: int, writer: Flow | None) -> Iterator[Problem]:
@@ -133,12 +134,12 @@ def column_problems(flow: DerivedFlow, at: int, writer: Flow | None) -> Iterator
 
 def _columns(flows: Flows, found: FlowGraph, table: SourceTable) -> Mapping[str, str] | None:
     """Return the columns of a source table; None if the pipeline file alone does not show them."""
-    writer = None if table.pipeline else found.writers.get(table.table)
+    writer = found.writers.get(table.table)
     flow = flows[writer] if writer else None
     if not isinstance(flow, DerivedFlow) or flow.history is None:
         return flow.known_columns if flow else None
     events = found.writers.get(flow.source.read[0].table)
-    types = flows[events].known_columns if events and not flow.source.read[0].pipeline else None
+    types = flows[events].known_columns if events else None
     return (
         None
         if types is None or not {*flow.history.sequence_by} <= {*types}
@@ -146,14 +147,9 @@ def _columns(flows: Flows, found: FlowGraph, table: SourceTable) -> Mapping[str,
     )
 
 
-def readers(pipeline: str, flows: Flows) -> Iterator[tuple[str | None, Reader]]:
-    """Yield the pipeline of each table that a flow reads, None for the flow's own, and the
-    reader.
-    """
+def readers(pipeline: str, flows: Flows) -> Iterator[Reader]:
+    """Yield a reader for each table that a flow reads, of its own pipeline or of others."""
     for name, flow in derived(flows).items():
         for one in flow.source.read:
             columns = tuple(column for column in flow.derivation.sought(one) if column is not None)
-            yield (
-                one.pipeline,
-                Reader(pipeline=pipeline, flow=name, table=one.table, columns=columns),
-            )
+            yield Reader(pipeline=pipeline, flow=name, table=one.table, columns=columns)

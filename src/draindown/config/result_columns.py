@@ -14,11 +14,10 @@ from draindown.config.join import Join
 from draindown.config.lookup import Lookup
 from draindown.config.names import caseless, unlike
 from draindown.config.pairing import Pairing
-from draindown.config.per import Per
 from draindown.config.processor import Processor
+from draindown.config.query import Query
 from draindown.config.ranking import Deduplicate, Top
 from draindown.config.session import Session
-from draindown.config.table_source import SourceTable
 from draindown.config.target_kinds import TargetKind
 from draindown.config.window import Window
 
@@ -43,25 +42,25 @@ def problems(
     """
     if isinstance(flow.derivation, History):
         yield from _of_events(flow, at, kind, grows=grows)
-    if flow.accept is not None and kind is not None and kind.idempotent:
+    if flow.allowed_lateness is not None and kind is not None and kind.idempotent:
         updated = f"table {flow.source.read[at]} has keys: of a row that came late the one before it would be gone"
-        yield ("accept",), f"needs a table that rows are only appended to; {updated}"
+        yield ("allowed_lateness",), f"needs a table that rows are only appended to; {updated}"
     if source is None:
         return
     match flow.derivation:
         case Window() as one:
             yield from _timed("window", "group_by", one, one.group_by, source)
         case Session() as one:
-            yield from _timed("session", "by", one, one.by, source)
-        case Per() as one:
+            yield from _timed("session", "group_by", one, one.group_by, source)
+        case Query() as one:
             yield from _keyed(flow, "keys", one.keys, at, source)
         case Join() | Lookup() as one:
-            yield from _keyed(flow, "on", one.on, at, source)
-            yield from _paired(flow, one, flow.source.read[at], source)
+            yield from _keyed(flow, "on", list(one.on), at, source)
+            yield from _paired(flow, one, at, source)
         case Deduplicate() as one:
             yield from _ranked("deduplicate", "keys", one, "sequence_by", source)
         case Top() as one:
-            yield from _ranked("top", "by", one, "order_by", source)
+            yield from _ranked("top", "group_by", one, "order_by", source)
             yield from (
                 (("top",), f"adds column {name!r}, which the source has{_spelled(name, same)}")
                 for name in one.made
@@ -84,7 +83,7 @@ def _of_events(
     """Yield why a table does not hold all events of a history, or has columns of which only a run
     knows.
     """
-    table, place = flow.source.read[at], ("source", *flow.source.place(at, "table"))
+    table, place = flow.source.read[at], flow.place_of_table(at)
     if kind is not None and kind.idempotent:
         why = f"table {table} keeps one row per key, and its earlier rows are gone"
         yield (
@@ -125,27 +124,27 @@ def _keyed(
     for number, key in enumerate(keys):
         name = table.column(key)
         place: tuple[str, ...] = (flow.kind, field, str(number))
-        place = ("source", *flow.source.place(at, "keys"), key) if key in table.keys else place
+        if key in table.keys:
+            place = (*flow.place_of_table(at, "keys"), key)
         if name not in source:
             yield place, f"{name!r} is no column of {of}{unlike(name, source)}"
         elif (why := not_a_key(source[name])) is not None:
             yield place, f"{name!r} {why}"
 
 
-def _paired(
-    flow: DerivedFlow, part: Pairing, table: SourceTable, source: Types
-) -> Iterator[Problem]:
-    """Yield the time and the chosen columns that a table of a `join` or a `lookup` lacks."""
-    side = [one.table for one in part.sides].index(table.table)
+def _paired(flow: DerivedFlow, part: Pairing, side: int, source: Types) -> Iterator[Problem]:
+    """Yield the time and the chosen columns that a table of a `join` or a `lookup` lacks.
+
+    `side`: 0 for the flow's table, 1 for the one that the part names.
+    """
+    table = flow.source.read[side]
     if isinstance(part, Join) and part.times:
-        yield from _time(
-            (flow.kind, "times", str(side)), part.times[side], f"table {table}", source
-        )
+        at_time = (flow.kind, "interval", ("left", "right")[side])
+        yield from _time(at_time, part.times[side], f"table {table}", source)
     if side == 0 and isinstance(part, Lookup) and part.time and part.time not in source:
-        yield (
-            (flow.kind, "as_of"),
-            f"{part.time!r} is no column of table {table}{unlike(part.time, source)}",
-        )
+        way = "; without `as_of` the state that a row has now is taken"
+        hint = way if part.time == "latest" else unlike(part.time, source)
+        yield (flow.kind, "as_of"), f"{part.time!r} is no column of table {table}{hint}"
     if side == 1 and part.chosen is not None:
         for at, name in enumerate(part.chosen):
             if name not in source:
@@ -195,7 +194,9 @@ def _folded(part: Processor, source: Types) -> Iterator[Problem]:
     ordered.
     """
     yield from _time(("processor", "order_by", "0"), part.time, "the source", source)
-    yield from ((("processor", *place), text) for place, text in _keys("by", part.by, source))
+    yield from (
+        (("processor", *place), text) for place, text in _keys("group_by", part.group_by, source)
+    )
     for at, name in enumerate(part.order_by[1:], 1):
         if name not in source:
             yield (

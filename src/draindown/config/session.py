@@ -17,7 +17,7 @@ from draindown.config.units import Duration
 
 
 class Session(Part):
-    """One row per session: rows with the same `by`, each at most `gap` after the one before it.
+    """One row per session: rows with the same `group_by`, each at most `gap` after the one before it.
 
     A row exactly `gap` after the one before belongs to its session, as in Spark's `session_window`.
     A row without a time lies in no session.
@@ -32,7 +32,7 @@ class Session(Part):
         description="A session ends where no row follows for longer than this.",
         examples=["30 minutes"],
     )
-    by: list[ColumnName] = Field(
+    group_by: list[ColumnName] = Field(
         min_length=1,
         description="Columns whose rows form sessions of their own; NULL is a value.",
         examples=[["user"]],
@@ -46,12 +46,12 @@ class Session(Part):
     @property
     def scope_keys(self) -> list[str]:
         """The columns whose values are recomputed together."""
-        return self.by
+        return self.group_by
 
     @property
     def keys(self) -> list[str]:
         """The columns that name a row of the result."""
-        return [*self.by, self.START]
+        return [*self.group_by, self.START]
 
     @property
     def made(self) -> list[str]:
@@ -61,7 +61,7 @@ class Session(Part):
     @property
     def columns(self) -> list[str]:
         """The result's columns."""
-        return [*self.by, *self.made, *self.measures]
+        return [*self.group_by, *self.made, *self.measures]
 
     @property
     def interval(self) -> tuple[str, str]:
@@ -72,13 +72,13 @@ class Session(Part):
     def in_words(self) -> str:
         """The query in words."""
         ends, measures = f"that end after a gap of {age(self.gap)}", assigned(self.measures)
-        return f"sessions by {self.time}, per {', '.join(self.by)}, {ends}: {measures}"
+        return f"sessions by {self.time}, per {', '.join(self.group_by)}, {ends}: {measures}"
 
     @property
     def touches(self) -> str:
         """What a changed row touches, in words."""
         return (
-            f"the sessions of its {', '.join(self.by)} at most a gap from its {self.time}, "
+            f"the sessions of its {', '.join(self.group_by)} at most a gap from its {self.time}, "
             f"before and after the change"
         )
 
@@ -93,22 +93,24 @@ class Session(Part):
 
     def sought(self, table: SourceTable) -> Sequence[str]:  # noqa: ARG002
         """Return the columns of the source table by which the rows of a scope are found."""
-        return self.by
+        return self.group_by
 
     @model_validator(mode="after")
     def _combination(self) -> Session:
-        named = {name.lower() for name in (*self.made, *self.by)}
+        named = {name.lower() for name in (*self.made, *self.group_by)}
         made = {name.lower() for name in self.made}
         problems: list[Problem] = [
-            (("by",), f"names {twice!r} twice") for twice in repeated(self.by)
+            (("group_by",), f"names {twice!r} twice") for twice in repeated(self.group_by)
         ]
         problems += [
-            (("by",), f"{name!r} is a column of the result")
-            for name in self.by
+            (("group_by",), f"{name!r} is a column of the result")
+            for name in self.group_by
             if name.lower() in made
         ]
         problems += [
-            (("by",), f"{name!r} is the time of a row") for name in self.by if name == self.time
+            (("group_by",), f"{name!r} is the time of a row")
+            for name in self.group_by
+            if name == self.time
         ]
         problems += [
             (("measures",), f"names {twice!r} twice") for twice in repeated(list(self.measures))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
-from pydantic import Field
-
 from draindown.config.base import Model
-from draindown.config.names import ColumnName
 
 AT_LEAST_ONCE, EXACTLY_ONCE = "at_least_once", "exactly_once"
 
@@ -20,21 +16,13 @@ class SinkSpec(Model):
     """The key of the pipeline file that names a sink of this kind, and its name in every
     registry.
     """
-    DELIVERIES: ClassVar[tuple[str, ...]]
-    """The deliveries that it has; the first where the file doesn't say."""
-    REFUSED: ClassVar[Mapping[str, str]] = {}
-    """Why it has no other delivery, with the way out."""
-    OF_DELIVERY: ClassVar[Mapping[str, str]] = {}
-    """The fields that count for one delivery only, with that delivery."""
     TARGET: ClassVar[tuple[str, ...]]
     """The fields that say which table or topic it is."""
 
-    keys: list[ColumnName] | None = Field(
-        default=None,
-        min_length=1,
-        description="Columns that identify a row. Absent: the keys of the target.",
-        examples=[["payment_id"]],
-    )
+    @property
+    def delivered(self) -> str:
+        """How often a row may arrive."""
+        raise NotImplementedError
 
     @property
     def place(self) -> str:

@@ -1,4 +1,4 @@
-"""The sinks of a flow, `also_to`: where a batch goes beside its table, which rows, and under which
+"""The sinks of a flow: where a batch goes beside its table, which rows, and under which
 names.
 """
 
@@ -9,7 +9,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
 
 from draindown.config import expression_names
 from draindown.config.base import Model, Problem, refuse, repeated
@@ -26,7 +34,6 @@ from draindown.config.names import (
 from draindown.config.postgres_sink import PostgresSink
 from draindown.config.sink import SinkSpec
 
-Delivery = Literal["at_least_once", "exactly_once"]
 SINKS: Mapping[str, type[SinkSpec]] = {"postgres": PostgresSink, "kafka": KafkaSink}
 """The kinds of sinks by the name of their part. A new kind is one more entry, and one field
 below.
@@ -104,6 +111,8 @@ SentColumns = Annotated[
 class FlowSink(Model):
     """One sink of a flow."""
 
+    model_config = ConfigDict(serialize_by_alias=True)
+
     postgres: PostgresSink | None = Field(
         default=None, description="A table of a Postgres database."
     )
@@ -118,12 +127,10 @@ class FlowSink(Model):
         description="The columns that are sent, as a list, or with the names that they get; absent: all.",
         examples=[["payment_id", "amount"], {"payment_id": "id"}],
     )
-    of: Literal["applied", "quarantined"] = Field(
-        default="applied",
-        description="What is sent: rows that a batch applies, or each refused row once.",
-    )
-    delivery: Delivery | None = Field(
-        default=None, description="How often a row may arrive, where the sink has a choice."
+    taken_from: Literal["table", "quarantine"] = Field(
+        default="table",
+        alias="from",
+        description="What is sent: rows that a batch applies to the table, or each quarantined row once.",
     )
 
     @model_validator(mode="before")
@@ -147,16 +154,6 @@ class FlowSink(Model):
                     )
                 ]
             )
-        if self.delivery is not None and self.delivery not in self.part.DELIVERIES:
-            refuse([(("delivery",), f"{self.delivery}: {self.part.REFUSED[self.delivery]}")])
-        refuse(
-            [
-                ((self.kind, name), f"counts for delivery: {only} only")
-                for name, only in self.part.OF_DELIVERY.items()
-                if only != self.delivered
-                and getattr(self.part, name) != type(self.part).model_fields[name].default
-            ]
-        )
         names = list(self.columns or ())
         refuse([(("columns",), f"names {twice!r} twice") for twice in repeated(names)])
         if isinstance(self.columns, dict):
@@ -184,13 +181,13 @@ class FlowSink(Model):
 
     @property
     def delivered(self) -> str:
-        """How often a row may arrive: what the file says, else the first that the kind has."""
-        return self.delivery or self.part.DELIVERIES[0]
+        """How often a row may arrive."""
+        return self.part.delivered
 
     @property
     def is_of_refused(self) -> bool:
         """Whether the sink gets refused rows."""
-        return self.of == "quarantined"
+        return self.taken_from == "quarantine"
 
     def named(self, table: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
         """Return the columns that are sent, keys first, each with its name at the sink.
@@ -210,7 +207,7 @@ class FlowSink(Model):
         `zone`: the time zone in which `where` is evaluated.
         """
         target = {name: getattr(self.part, name) for name in self.part.TARGET}
-        said = [self.kind, target, self.where, self.columns, self.of, list(keys)]
+        said = [self.kind, target, self.where, self.columns, self.taken_from, list(keys)]
         said += [zone] if self.where is not None and zone != "UTC" else []
         return hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()[:16]
 
@@ -244,17 +241,16 @@ def problems(
     shows them. `refuses`: whether the flow has a quarantine.
     """
     for name, sink in sinks.items():
-        place = ("also_to", name)
+        place = ("sinks", name)
         if sink.is_of_refused and not refuses:
             yield (
-                (*place, "of"),
-                "quarantined: a derived flow refuses no rows; give the sink to the flow that it reads",
+                (*place, "from"),
+                "quarantine: a derived flow refuses no rows; give the sink to the flow that it reads",
             )
             continue
         own = ["quarantine_id"] if sink.is_of_refused else list(keys)
         known = list(QUARANTINED) if sink.is_of_refused else table
         yield from ((place + where, why) for where, why in _column_problems(sink, known, own))
-        yield from ((place + where, why) for where, why in _key_problems(sink, own))
 
 
 def _column_problems(
@@ -271,41 +267,21 @@ def _column_problems(
         if known is not None and column not in known:
             yield at_list, f"there is no column {column!r}{unlike(column, list(known))}"
     sent = sink.columns.values() if isinstance(sink.columns, dict) else sink.columns
-    placed = [name for name in getattr(sink.part, "place_by", None) or () if name not in sent]
+    placed = [name for name in getattr(sink.part, "partition_by", None) or () if name not in sent]
     if placed:
         yield (
             ("columns",),
-            f"lacks {', '.join(placed)}, which place_by names: it takes the names at the sink",
+            f"lacks {', '.join(placed)}, which partition_by names: it takes the names at the sink",
         )
     missing = [key for key in keys if key not in sink.columns]
     if missing:
         yield ("columns",), f"lacks {', '.join(missing)}: the sink's keys are those of the table"
 
 
-def _key_problems(sink: FlowSink, keys: Sequence[str]) -> Iterator[Problem]:
-    """Yield keys of the sink that are not those of the target.
-
-    The fate of a row is decided by the target's keys: with others, two rows of the table could be
-    one of the sink, and a delete would name none.
-    """
-    asked = sink.part.keys
-    if not asked:
-        return
-    renamed = sink.columns if isinstance(sink.columns, dict) else {}
-    own = [renamed.get(key, key) for key in keys] or [ORIGIN_KEY]
-    if sorted(asked) != sorted(own):
-        whose = (
-            "which its rows are decided by"
-            if keys
-            else "since the table appends: a row is known by its origin"
-        )
-        yield (sink.kind, "keys"), f"{', '.join(asked)}: they are {', '.join(own)}, {whose}"
-
-
 def expressions(sinks: Mapping[str, FlowSink]) -> dict[tuple[str, ...], str]:
     """Return the conditions of the sinks by their place in the flow."""
     return {
-        ("also_to", name, "where"): sink.where
+        ("sinks", name, "where"): sink.where
         for name, sink in sinks.items()
         if sink.where is not None
     }

@@ -79,7 +79,7 @@ class FilesSource(SourceSpec):
         description="Upper bound of one batch, by number of files.",
         examples=[100],
     )
-    settle: Duration = Field(
+    min_file_age: Duration = Field(
         default=0,
         description="A file changed less than this ago is left for the next run. For writers that don't rename.",
         examples=["30 seconds"],

@@ -1,6 +1,4 @@
-"""Tables as the source of a derived flow: which ones, of which pipeline, and under which names they
-have its keys.
-"""
+"""Tables as the source of a derived flow: which ones, and under which names they have its keys."""
 
 from __future__ import annotations
 
@@ -15,22 +13,21 @@ from pydantic_core import CoreSchema
 from draindown.config.base import Model, Problem, refuse
 from draindown.config.names import ColumnName, Identifier
 
-_TABLE = "Table that another flow writes; the flow reads what that flow published."
-_PIPELINE = (
-    "The pipeline of this project whose flow writes the table, in the same lake; absent: this one."
+_TABLE = (
+    "Table that a flow of this project writes, in the same lake; only published versions are read."
 )
 
 
 class SourceTable(Model):
-    """One table that a derived flow reads. A name alone means a table of the same pipeline."""
+    """One table that a derived flow reads, by its name in the lake."""
 
     table: Identifier = Field(description=_TABLE, examples=["flights"])
-    pipeline: Identifier | None = Field(default=None, description=_PIPELINE, examples=["crm"])
     keys: dict[ColumnName, ColumnName] = Field(
         default_factory=dict,
         description="The table's own columns, by the keys that they are; absent: they have the same names.",
         examples=[{"customer_id": "id"}],
     )
+    _pipeline: str | None = PrivateAttr(default=None)
     _written_by: str = PrivateAttr(default="")
     _row_keys: tuple[str, ...] = PrivateAttr(default=())
 
@@ -47,6 +44,13 @@ class SourceTable(Model):
 
     def __str__(self) -> str:
         return f"{self.pipeline}/{self.table}" if self.pipeline else self.table
+
+    @property
+    def pipeline(self) -> str | None:
+        """The other pipeline whose flow writes the table; None for the flow's own, or until the
+        project's files are loaded.
+        """
+        return self._pipeline
 
     @property
     def written_by(self) -> str:
@@ -77,21 +81,29 @@ class TableSource(Model):
     beside_rows: ClassVar[frozenset[str]] = frozenset()
 
     table: Identifier | None = Field(default=None, description=_TABLE, examples=["flights"])
-    pipeline: Identifier | None = Field(default=None, description=_PIPELINE, examples=["crm"])
     tables: list[SourceTable] = Field(
         default_factory=list,
-        description="Several tables, for `join`, `lookup` and `per`. Exactly one of `table` and `tables` is needed.",
+        description="Several tables, for `query`. Exactly one of `table` and `tables` is needed.",
         examples=[["orders", {"table": "customers", "keys": {"customer_id": "id"}}]],
     )
     _derivation: str = PrivateAttr(default="")
     _lacking: str = PrivateAttr(default="")
     _sought: dict[str, list[str | None]] = PrivateAttr(default_factory=dict)
     _one: SourceTable | None = PrivateAttr(default=None)
+    _other: SourceTable | None = PrivateAttr(default=None)
 
     @property
     def read(self) -> Sequence[SourceTable]:
-        """The tables, one or several, in the order of the file."""
-        return [self._one] if self._one is not None else self.tables
+        """The tables, one or several, in the order of the file. The table of a `join` or `lookup`
+        is the second one.
+        """
+        if self._one is None:
+            return self.tables
+        return [self._one] if self._other is None else [self._one, self._other]
+
+    def beside(self, other: SourceTable) -> None:
+        """Read another table too, which the flow's `join` or `lookup` names."""
+        self._other = other
 
     @property
     def derivation(self) -> str:
@@ -123,10 +135,6 @@ class TableSource(Model):
             return ""
         return json.dumps(sorted((one.table, sorted(one.keys.items())) for one in self.read))
 
-    def place(self, at: int, field: str) -> tuple[str, ...]:
-        """Return the path within the source of a field of table number `at`."""
-        return (field,) if self._one is not None else ("tables", str(at), field)
-
     def __str__(self) -> str:
         names = [str(one) for one in self.read]
         return f"table {names[0]}" if len(names) == 1 else f"tables {' and '.join(names)}"
@@ -135,17 +143,12 @@ class TableSource(Model):
     def _combination(self) -> TableSource:
         refuse(list(self._problems()))
         if self.table is not None:
-            self._one = SourceTable(table=self.table, pipeline=self.pipeline)
+            self._one = SourceTable(table=self.table)
         return self
 
     def _problems(self) -> Iterator[Problem]:
         if (self.table is None) == (not self.tables):
             yield ("table",), "is needed, or `tables`, but not both"
-        if self.tables and self.pipeline:
-            yield (
-                ("pipeline",),
-                "belongs to a table: write `{table: NAME, pipeline: NAME}` in `tables`",
-            )
         seen: set[str] = set()
         for at, one in enumerate(self.tables):
             if one.table.lower() in seen:

@@ -179,7 +179,7 @@ Suite = Annotated[
         examples=["flights"],
     ),
 ]
-Deadline = Annotated[
+MaxDuration = Annotated[
     Annotated[Duration, Field(ge=1)] | None,
     Field(
         description="The drain stops after the batch that passes this time.",

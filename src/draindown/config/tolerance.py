@@ -15,17 +15,17 @@ from draindown.config.units import Share
 class Drift(Model):
     """The actions on fields that the contract does not name, and on fields that are missing."""
 
-    new: Literal["rescue", "add", "refuse"] = Field(
+    new_columns: Literal["rescue", "add", "fail"] = Field(
         default="rescue",
         description="A field the contract doesn't name. rescue: kept in `_rescued`; add: becomes a string column; "
-        "refuse: the batch ends red before anything is written.",
+        "fail: the batch ends red before anything is written.",
         examples=["add"],
     )
-    missing: Literal["accept", "refuse"] = Field(
-        default="accept",
-        description="A column that no record of a file has. accept: it is NULL, and `not null` judges each row; "
-        "refuse: the batch ends red before anything is written.",
-        examples=["refuse"],
+    missing_columns: Literal["allow", "fail"] = Field(
+        default="allow",
+        description="A column that no record of a file has. allow: it is NULL, and `not null` judges each row; "
+        "fail: the batch ends red before anything is written.",
+        examples=["fail"],
     )
 
 

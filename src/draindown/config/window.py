@@ -15,6 +15,7 @@ from draindown.config.units import Duration, WindowSize
 
 _WEEK = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _LONGEST_MONTH = 31 * 86400
+_SECONDS_OF_WEEK = 7 * 86400
 _MOST_WINDOWS = 10_000
 """Most windows that one row may lie in: size divided by slide."""
 
@@ -23,9 +24,9 @@ class Window(Part):
     """One row per window of time and group: tumbling windows, or hopping ones if `slide` is less
     than `size`.
 
-    Windows begin at multiples of `slide` since 1970-01-01 00:00 UTC, or since the first
-    `week_starts` after it; windows of months begin with a month. A row without a time lies in no
-    window.
+    Windows begin at multiples of `slide` since 1970-01-01 00:00 UTC, those that begin every week or
+    every few weeks since the first `week_starts` after it; windows of months begin with a month.
+    A row without a time lies in no window.
     """
 
     START: ClassVar[str] = "window_start"
@@ -45,7 +46,7 @@ class Window(Part):
         Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] | None
     ) = Field(
         default=None,
-        description="First day of windows of weeks; absent: thursday, which 1970-01-01 was.",
+        description="First day of windows that begin every week, or every few weeks; absent: monday.",
     )
     group_by: list[ColumnName] = Field(
         default_factory=list,
@@ -78,11 +79,10 @@ class Window(Part):
     @property
     def origin(self) -> int:
         """Seconds from 1970-01-01 to a start of a window of fixed length."""
-        return (
-            0
-            if self.week_starts is None
-            else ((_WEEK.index(self.week_starts) - _WEEK.index("thursday")) % 7) * 86400
-        )
+        if self.step % _SECONDS_OF_WEEK:
+            return 0
+        days = _WEEK.index(self.week_starts or "monday") - _WEEK.index("thursday")
+        return (days % 7) * 86400
 
     def timed_by(self, table: str) -> str:  # noqa: ARG002
         """Return the time of a row."""
@@ -146,7 +146,7 @@ class Window(Part):
                 for name in ("slide", "week_starts")
                 if getattr(self, name) is not None
             ]
-        elif self.week_starts is not None and self.step % (7 * 86400):
+        elif self.week_starts is not None and self.step % _SECONDS_OF_WEEK:
             problems.append(
                 (("week_starts",), "counts for windows that begin every week, or every few weeks")
             )

@@ -26,7 +26,9 @@ def look_at_source(desk: Desk, flow: DerivedFlow) -> None:
     yet.
     """
     first = desk.checkpoint.first_unread
-    if flow.accept is not None:  # else rows that were once late are not: all of them count
+    if (
+        flow.allowed_lateness is not None
+    ):  # else rows that were once late are not: all of them count
         _look_at_late(desk, generations.first_unread(desk.layout, desk.generation))
     found = desk.source.look(desk.layout, desk.generation, first, now())
     done = part_way(desk.layout, desk.generation, first - 1)

@@ -84,7 +84,7 @@ def examine(request: Request) -> Examination:
             _look(desk, "source", lambda desk: look_at_input(desk, request))
             _look(desk, "raw records", lambda desk: look_at_raw(desk, request))
         _look(desk, "readers", lambda desk: look_at_readers(desk, request))
-        if request.declared.also_to:
+        if request.declared.sinks:
             _look(desk, "sinks", lambda desk: look_at_sinks(desk, request))
     return Examination(
         f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked

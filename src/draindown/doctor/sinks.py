@@ -13,7 +13,7 @@ from draindown.sinks import registry
 
 def look_at_sinks(desk: Desk, request: Request) -> None:
     """Examine the sinks. Raises like `sink_columns.refuse_unready`."""
-    sinks = request.declared.also_to
+    sinks = request.declared.sinks
     desk.say("sinks", ", ".join(sinks))
     for finding in sink_columns.findings(request, desk.layout):
         desk.wrong("sink-stale", "sinks", f"sink {finding.subject} {finding.detail}", finding.next)
@@ -39,6 +39,6 @@ def _compare(desk: Desk, request: Request, name: str) -> None:
     restored from a copy.
     """
     place = sink_columns.place_of(request, name)
-    with closing(registry.sink_of(request.declared.also_to[name], place)) as target:
+    with closing(registry.sink_of(request.declared.sinks[name], place)) as target:
         for text in sink_columns.behind(request, desk.layout, name, target):
             desk.wrong("sink-behind", "sinks", text, sink_columns.fill_command(request, name))

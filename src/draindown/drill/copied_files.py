@@ -35,7 +35,7 @@ def copied(wanted: Wanted) -> Material:
     deliveries = _deliver(wanted.home / _SOURCE, files, source, wanted.max_bytes)
     fields = {
         "files": f"../{_SOURCE}/*/*",
-        "settle": 0,
+        "min_file_age": 0,
         "max_bytes_per_trigger": None,
         "max_files_per_trigger": max(1, deliveries // BATCHES),
     }

@@ -113,7 +113,7 @@ def prepare(
     # no other host mounts the copies, and after a kill a run can take a local lease at once;
     # nothing leaves them
     document |= {"lake": "lake", "lease": {}, "schedule": None}
-    document["flows"] = {flow: one | {"deadline": None, "max_batches": None, "also_to": {}}}
+    document["flows"] = {flow: one | {"max_duration": None, "max_batches": None, "sinks": {}}}
     return Scratch(home, root, PipelineSpec.model_validate(document), flow, material)
 
 

@@ -208,7 +208,7 @@ def _copied(
     """
     document, before = asked.spec.model_dump(mode="json"), list[Before]()
     made = {
-        name: document["flows"][name] | {"deadline": None, "max_batches": None, "also_to": {}}
+        name: document["flows"][name] | {"max_duration": None, "max_batches": None, "sinks": {}}
         for name in flows
     }
     for name in landing:

@@ -38,7 +38,7 @@ def newest(wanted: Wanted) -> Material:
     )
     _, spans = take(every, total - records)
     fields = {
-        "starting": "earliest",
+        "kafka": source.kafka.model_copy(update={"starting_offsets": "earliest"}).model_dump(),
         "max_bytes_per_trigger": None,
         "max_offsets_per_trigger": max(1, -(-records // BATCHES)),
     }

@@ -171,10 +171,10 @@ def known(layout: FlowHome, flow: FlowSpec, columns: Collection[str]) -> Known:
     """Return the names that a batch need not look for again. `columns`: columns of the table that
     take fields.
     """
-    new, missing = flow.drift.new, flow.drift.missing
+    new, missing = flow.drift.new_columns, flow.drift.missing_columns
     remembered = seen(layout)
     fields = {one.name for one in remembered if one.kind == "new-field"}
-    if new == "refuse":
+    if new == "fail":
         fields = set()
     elif new == "add":
         held = {name.lower() for name in (*flow.columns, *RESERVED_COLUMNS)}
@@ -183,7 +183,7 @@ def known(layout: FlowHome, flow: FlowSpec, columns: Collection[str]) -> Known:
         } | set(columns)
     lacking = (
         {one.name for one in remembered if one.kind == "missing-column"}
-        if missing == "accept"
+        if missing == "allow"
         else set()
     )
     fields -= set(flow.as_recorded.columns)
@@ -194,7 +194,7 @@ def known(layout: FlowHome, flow: FlowSpec, columns: Collection[str]) -> Known:
         for kind in (NO_VALUE, EMPTY)
     )
     return Known(
-        frozenset(fields - null - empty), frozenset(lacking), missing == "refuse", null, empty
+        frozenset(fields - null - empty), frozenset(lacking), missing == "fail", null, empty
     )
 
 

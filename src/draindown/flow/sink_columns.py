@@ -75,7 +75,7 @@ def findings(request: Request, layout: FlowHome) -> list[Finding]:
     """Return a finding for each sink that must be filled. No-op, and no look at anything, for a
     flow without sinks.
     """
-    sinks = request.declared.also_to
+    sinks = request.declared.sinks
     holds = {name: holds_of(request, sink) for name, sink in sinks.items()}
     return [
         Finding(
@@ -99,7 +99,7 @@ def refuse_unready(request: Request, layout: FlowHome) -> None:
 
     Raises the errors of `Sink.check`, and TerminalError `sink-columns`.
     """
-    for name, sink in request.declared.also_to.items():
+    for name, sink in request.declared.sinks.items():
         # else the first batch asks, once it has made the table
         if _types(request, sink, layout) is not None:
             refuse_unready_sink(request, layout, name)
@@ -109,7 +109,7 @@ def refuse_unready_sink(request: Request, layout: FlowHome, name: str) -> None:
     """Ask one sink as `refuse_unready` does, or only whether its target is there if a run alone
     knows the columns.
     """
-    sink = request.declared.also_to[name]
+    sink = request.declared.sinks[name]
     types = _types(request, sink, layout)
     with closing(registry.sink_of(sink, place_of(request, name))) as target:
         if types is None:

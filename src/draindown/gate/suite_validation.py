@@ -94,4 +94,4 @@ def stored_columns(flow: FlowSpec | DerivedFlow) -> list[str] | None:
     """Return the columns of the target; None if only a run can tell."""
     if isinstance(flow, DerivedFlow):
         return flow.stored_columns
-    return None if flow.transform or flow.drift.new == "add" else list(flow.columns)
+    return None if flow.transform or flow.drift.new_columns == "add" else list(flow.columns)

@@ -138,7 +138,7 @@ class Lake:
 
     @property
     def acceptance(self) -> str:
-        """What `accept` does, as text."""
+        """What `allowed_lateness` does, as text."""
         if self.own is not None:
             replaced = f" in place of {self.known}" if self.known not in ("", self.own.id) else ""
             return f"puts it on record{replaced}; the next runs of pipeline {self.pipeline} use it"

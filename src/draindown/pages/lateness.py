@@ -46,7 +46,7 @@ class DayBar:
 def picture(
     title: str, curve: Sequence[Point], days: Sequence[DayBar], accept: float | None = None
 ) -> str:
-    """Return the picture as SVG. `accept`: the delay that a flow accepts, drawn as a line. Both
+    """Return the picture as SVG. `allowed_lateness`: the delay that a flow accepts, drawn as a line. Both
     axes of delays are logarithmic: a minute and a month fit on one; what came before its time
     stands at their start."""
     longest = max([1.0, *(one.delay for one in curve), *(one.most for one in days), accept or 0])

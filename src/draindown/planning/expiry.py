@@ -29,6 +29,6 @@ def refuse_expiring(request: Request, left: Look, now: datetime) -> None:
         tried=f"leave {count(left.units, left.unit)} of flow {request.flow} to the run of {following:%Y-%m-%d %H:%M}Z",
         found=f"the source may delete the first of them from {gone:%Y-%m-%d %H:%M:%S} UTC on",
         changed="what this run drained is in the table",
-        next=f"draindown run {request.spec.pipeline}   # now; then allow more with deadline and max_batches, or have "
-        "the topic keep records longer",
+        next=f"draindown run {request.spec.pipeline}   # now; then allow more with max_duration and max_batches, "
+        "or have the topic keep records longer",
     )

@@ -1,4 +1,4 @@
-"""How late the rows of a table came: their arrival less their time, as `accept` compares them. No
+"""How late the rows of a table came: their arrival less their time, as `allowed_lateness` compares them. No
 JVM.
 
 Exact, not estimated: DuckDB reads both columns of every row.

@@ -22,17 +22,16 @@ def problems(spec: PipelineSpec, root: Path, *, ask: bool) -> Iterator[Draindown
     """Yield an error for each sink that this machine cannot send to. `ask`: whether to connect to
     the sinks.
     """
-    if not any(flow.also_to for flow in spec.flows.values()):
+    if not any(flow.sinks for flow in spec.flows.values()):
         return
     placed = rooted(spec, root)
     for flow in spec.flows:
         request = Request(spec=placed, flow=flow, step="plan", run_id="validate", root=str(root))
-        for name, sink in request.declared.also_to.items():
+        for name, sink in request.declared.sinks.items():
             error = _problem(request, name, sink, ask=ask)
             if error is not None:
                 place = (
-                    spec.place_of("flows", flow, "also_to", name, sink.kind)
-                    or f"{flow}: sink {name}"
+                    spec.place_of("flows", flow, "sinks", name, sink.kind) or f"{flow}: sink {name}"
                 )
                 error.found = f"{place}: {error.found}"
                 yield error

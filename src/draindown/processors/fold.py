@@ -1,7 +1,7 @@
-"""The fold of one key's rows in order, segment by segment, from its beginning or from a state that
+"""The fold of one key's rows in order, session by session, from its beginning or from a state that
 was kept.
 
-A segment is a run of rows each at most `expire` after the one before. The fold begins anew with
+A session is a run of rows each at most `gap` after the one before. The fold begins anew with
 each. Executors get this module by value.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from draindown.processors.values import Record, record
 
 KEPT_EVERY = 10_000
-"""Rows of a segment after which a state is kept, so that a late row costs at most so many rows
+"""Rows of a session after which a state is kept, so that a late row costs at most so many rows
 before it.
 """
 
@@ -23,11 +23,11 @@ class Processor(Protocol):
     """A user's class. It may have `running` as well. Each call is of a new instance."""
 
     def process(
-        self, snapshot: dict[str, Any] | None, rows: list[dict[str, Any]]
+        self, state: dict[str, Any] | None, rows: list[dict[str, Any]]
     ) -> tuple[Any, dict[str, Any] | None]:
-        """Return the rows that the next rows of a segment give, and the state after them.
+        """Return the rows that the next rows of a session give, and the state after them.
 
-        `snapshot`: the state before, None at the beginning of a segment. `rows`: some of its next
+        `state`: the state before, None at the beginning of a session. `rows`: some of its next
         rows, one or more, in order. How many is not determined, so the result must not depend on
         it.
         """
@@ -38,7 +38,7 @@ class Failed(Exception):
 
 
 class Made(NamedTuple):
-    """A row of the result. `start`: of its segment, microseconds since 1970. `position`: within it,
+    """A row of the result. `start`: of its session, microseconds since 1970. `position`: within it,
     from 1.
     """
 
@@ -48,17 +48,17 @@ class Made(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of a fold after all rows of a segment up to and including `at`, so that it can go
+    """The state of a fold after all rows of a session up to and including `at`, so that it can go
     on from there.
 
     Attributes:
-        start, at: time of the segment's first row and of the last row that is in, microseconds
+        start, at: time of the session's first row and of the last row that is in, microseconds
             since 1970.
-        number: rows of the segment that are in.
+        number: rows of the session that are in.
         position: that of the newest row that they gave, 0 without any.
-        stays: whether the state is kept too once the segment goes on. Which states do is a function
-            of the segment's rows alone.
-        snapshot: what the user's class returned.
+        stays: whether the state is kept too once the session goes on. Which states do is a function
+            of the session's rows alone.
+        state: what the user's class returned.
     """
 
     start: int
@@ -66,7 +66,7 @@ class State(NamedTuple):
     number: int
     position: int
     stays: bool
-    snapshot: dict[str, Any] | None
+    state: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,15 @@ class Shape:
 
     Attributes:
         make: the user's class.
-        expire: the longest gap within a segment, in microseconds.
-        columns, snapshot: Spark SQL types by column of the rows, and of the state.
-        every: rows of a segment after which a state is kept.
+        gap: the longest gap within a session, in microseconds.
+        columns, state: Spark SQL types by column of the rows, and of the state.
+        every: rows of a session after which a state is kept.
     """
 
     make: Callable[[], Any]
-    expire: int
+    gap: int
     columns: Mapping[str, str]
-    snapshot: Mapping[str, str]
+    state: Mapping[str, str]
     every: int = KEPT_EVERY
 
 
@@ -98,30 +98,30 @@ class Calls:
     def __post_init__(self) -> None:
         """Prepare the checks."""
         self.exact_row = record(self.shape.columns, "a row")
-        self.exact_state = record(self.shape.snapshot, "the snapshot")
+        self.exact_state = record(self.shape.state, "the state")
         self._has_running = hasattr(self.shape.make, "running")
 
     def process(
-        self, snapshot: dict[str, Any] | None, rows: list[dict[str, Any]]
+        self, state: dict[str, Any] | None, rows: list[dict[str, Any]]
     ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
         """Return what rows give, and the state after them. Raises Failed."""
         try:
-            given = self.shape.make().process(snapshot, rows)
+            given = self.shape.make().process(state, rows)
             if not isinstance(given, tuple) or len(given) != 2:
-                raise TypeError(f"process must return (rows, snapshot), not {type(given).__name__}")
+                raise TypeError(f"process must return (rows, state), not {type(given).__name__}")
             made, after = given
             found = [self.exact_row(one) for one in made]
             return found, None if after is None else self.exact_state(after)
         except Exception as error:
             raise Failed(f"process: {_reason(error)}") from error
 
-    def running(self, snapshot: dict[str, Any] | None) -> list[dict[str, Any]]:
-        """Return the rows of a segment that ends, or is at its end so far. Raises Failed."""
-        if snapshot is None or not self._has_running:
+    def running(self, state: dict[str, Any] | None) -> list[dict[str, Any]]:
+        """Return the rows of a session that ends, or is at its end so far. Raises Failed."""
+        if state is None or not self._has_running:
             return []
         try:
             return [
-                self.exact_row(one) for one in self.shape.make().running(self.exact_state(snapshot))
+                self.exact_row(one) for one in self.shape.make().running(self.exact_state(state))
             ]
         except Exception as error:
             raise Failed(f"running: {_reason(error)}") from error
@@ -142,8 +142,8 @@ class KeyFold:
     """The fold of one key, which is fed its rows in order. Adds to `made` and `states`; `end`
     completes both.
 
-    `since`: the state to go on from. A state with the time of the last row of a segment shows where
-    the segment ends.
+    `since`: the state to go on from. A state with the time of the last row of a session shows where
+    the session ends.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class KeyFold:
         self._start: int | None = None if since is None else since.start
         self._last = 0 if since is None else since.at
         self._number, self._position = (0, 0) if since is None else (since.number, since.position)
-        self._snapshot = None if since is None else since.snapshot
+        self._state = None if since is None else since.state
         self._stays = since is not None and since.stays
         self._next = self._mark()
         # states that were kept must not change with what the class does to its own
@@ -161,10 +161,10 @@ class KeyFold:
 
     def feed(self, times: Sequence[int], rows: list[dict[str, Any]]) -> None:
         """Take rows with their times in microseconds. Raises Failed."""
-        at, expire = 0, self._calls.shape.expire
+        at, gap = 0, self._calls.shape.gap
         while at < len(times):
             time = times[at]
-            if self._start is None or time - self._last > expire:
+            if self._start is None or time - self._last > gap:
                 self.end()
                 self._begin(time)
             elif self._stays and time != self._last:
@@ -175,17 +175,17 @@ class KeyFold:
             at = until
 
     def end(self) -> None:
-        """End the segment that the rows so far are in, if there is one."""
+        """End the session that the rows so far are in, if there is one."""
         if self._start is None:
             return
         self._keep()
-        for row in self._calls.running(self._snapshot):
+        for row in self._calls.running(self._state):
             self._emit(row)
         self._start = None
 
     def _begin(self, time: int) -> None:
         self._start, self._last, self._number, self._position = time, time, 0, 0
-        self._snapshot, self._stays, self._is_kept, self._next = (
+        self._state, self._stays, self._is_kept, self._next = (
             None,
             False,
             False,
@@ -198,23 +198,23 @@ class KeyFold:
         return (self._number // every + 1) * every
 
     def _until(self, times: Sequence[int], at: int) -> int:
-        """Return the end of the rows that one call may take: of one segment, up to a state that is
+        """Return the end of the rows that one call may take: of one session, up to a state that is
         to be kept.
         """
-        expire, last, due = self._calls.shape.expire, times[at], at + self._next - self._number
+        gap, last, due = self._calls.shape.gap, times[at], at + self._next - self._number
         for until in range(at + 1, len(times)):
             time = times[until]
-            if time != last and (time - last > expire or until >= due):
+            if time != last and (time - last > gap or until >= due):
                 return until
             last = time
         return len(times)
 
     def _process(self, rows: list[dict[str, Any]], last: int) -> None:
-        given = self._snapshot
+        given = self._state
         if self._is_kept and given is not None:
             given, self._is_kept = self._calls.exact_state(given), False
         number = len(rows)
-        made, self._snapshot = self._calls.process(given, rows)
+        made, self._state = self._calls.process(given, rows)
         for row in made:
             self._emit(row)
         self._last, self._number = last, self._number + number
@@ -228,7 +228,7 @@ class KeyFold:
     def _keep(self) -> None:
         assert self._start is not None
         found = State(
-            self._start, self._last, self._number, self._position, self._stays, self._snapshot
+            self._start, self._last, self._number, self._position, self._stays, self._state
         )
         self._states.append(found)
         self._is_kept = True

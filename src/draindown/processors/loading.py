@@ -57,7 +57,7 @@ def load(root: str, dotted: str, code: str) -> tuple[type, ModuleType]:
     module = _imported(content, path, dotted.rpartition(".")[0])
     found = getattr(module, name, None)
     if not isinstance(found, type) or not callable(getattr(found, "process", None)):
-        raise missing(dotted, f"{path} has no class {name} with a method process(snapshot, rows)")
+        raise missing(dotted, f"{path} has no class {name} with a method process(state, rows)")
     return found, module
 
 

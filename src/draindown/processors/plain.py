@@ -1,4 +1,4 @@
-"""A fold as plain as it can be: one key, row by row, whole segments. It shares no state, chunk or
+"""A fold as plain as it can be: one key, row by row, whole sessions. It shares no state, chunk or
 order with `fold`.
 """
 
@@ -21,23 +21,23 @@ def folded(
 
     Raises `fold.Failed`.
     """
-    start, last, position, snapshot = None, 0, 0, None
+    start, last, position, state = None, 0, 0, None
     waiting: list[dict[str, Any]] = []
 
     def given() -> Iterator[dict[str, Any]]:
-        nonlocal snapshot, waiting
+        nonlocal state, waiting
         if waiting:
-            made, snapshot = calls.process(snapshot, waiting)
+            made, state = calls.process(state, waiting)
             waiting = []
             yield from made
 
     for time, row in rows:
-        if start is None or time - last > calls.shape.expire:
+        if start is None or time - last > calls.shape.gap:
             if start is not None:
-                for one in (*given(), *calls.running(snapshot)):
+                for one in (*given(), *calls.running(state)):
                     position += 1
                     yield Made(start, position, one)
-            start, position, snapshot = time, 0, None
+            start, position, state = time, 0, None
         waiting.append(row)
         last = time
         if len(waiting) >= most:
@@ -45,7 +45,7 @@ def folded(
                 position += 1
                 yield Made(start, position, one)
     if start is not None:
-        for one in (*given(), *calls.running(snapshot)):
+        for one in (*given(), *calls.running(state)):
             position += 1
             yield Made(start, position, one)
 
@@ -93,7 +93,7 @@ def named(made: Made, key: Sequence[Any], by: Sequence[str], time: datetime) -> 
     start = moment(made.start, time.tzinfo is not None)
     return {
         **dict(zip(by, key, strict=True)),
-        "segment_start": start,
+        "session_start": start,
         "position": made.position,
         **made.row,
     }

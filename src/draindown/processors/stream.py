@@ -20,7 +20,7 @@ RESUMED, MICROS = "_resumed", "_micros"
 one and which is no row of the source; the time of a row in microseconds, NULL there.
 """
 IS_STATE, START, AT, NUMBER, POSITION, STAYS, SNAPSHOT, ROW = (
-    *("_is_state", "_start", "_at", "_number", "_position", "_stays", "_snapshot", "_row"),
+    *("_is_state", "_start", "_at", "_number", "_position", "_stays", "_state", "_row"),
 )
 """Columns of the output after the key."""
 _BATCH = 10_000
@@ -117,7 +117,7 @@ class Partition:
             [*rows, *(one.number for one in states)],
             [*(one.position for one in made), *(one.position for one in states)],
             [*rows, *(one.stays for one in states)],
-            [*rows, *(one.snapshot for one in states)],
+            [*rows, *(one.state for one in states)],
             [*(one.row for one in made), *rest],
         ]
         found = [

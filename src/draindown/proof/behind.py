@@ -16,8 +16,8 @@ from draindown.config.derived import DerivedFlow
 from draindown.config.history import History
 from draindown.config.join import Join
 from draindown.config.lookup import Lookup
-from draindown.config.per import Per
 from draindown.config.processor import Processor
+from draindown.config.query import Query
 from draindown.config.ranking import Deduplicate, Top
 from draindown.config.session import Session
 from draindown.config.window import Window
@@ -39,7 +39,7 @@ def behind(flow: DerivedFlow, sources: Sequence[Table]) -> list[SourceRows]:
     don't count.
     """
     found = _of_kind(flow, sources)
-    if flow.accept is None:
+    if flow.allowed_lateness is None:
         return found
     return [
         _in_time(one, flow, table.table) for one, table in zip(found, flow.source.read, strict=True)
@@ -47,9 +47,11 @@ def behind(flow: DerivedFlow, sources: Sequence[Table]) -> list[SourceRows]:
 
 
 def _in_time(asked: SourceRows, flow: DerivedFlow, table: str) -> SourceRows:
-    time, accept = flow.derivation.timed_by(table), flow.accept
+    time, accept = flow.derivation.timed_by(table), flow.allowed_lateness
     assert time is not None and accept is not None
-    why = " or ".join(filter(None, [asked.otherwise, "it came later than `accept` allows"]))
+    why = " or ".join(
+        filter(None, [asked.otherwise, "it came later than `allowed_lateness` allows"])
+    )
     return replace(
         asked,
         counts=f"{asked.counts} and not ({late_rows(table, time, accept, '_s.')})",
@@ -67,12 +69,12 @@ def _of_kind(flow: DerivedFlow, sources: Sequence[Table]) -> list[SourceRows]:
         case Deduplicate() | Top() as part:
             return [ranking.behind(part, types[0])]
         case Join() | Lookup() as part:
-            return pairs.behind(part, flow.source.read, types)
+            return pairs.behind(part, types)
         case History() as history:
             return [histories.behind(history)]
         case Processor() as processor:
             return [folds.behind(processor)]
-        case Per() as per:
+        case Query() as per:
             return [
                 SourceRows({key: table.column(key) for key in per.keys})
                 for table in flow.source.read

@@ -22,8 +22,8 @@ from draindown.config.join import Join
 from draindown.config.lookup import Lookup
 from draindown.config.names import is_own
 from draindown.config.pairing import Pairing
-from draindown.config.per import Per
 from draindown.config.processor import Processor
+from draindown.config.query import Query
 from draindown.config.ranking import Deduplicate, Top
 from draindown.config.session import Session
 from draindown.config.window import Window
@@ -52,10 +52,10 @@ def statement(flow: DerivedFlow, sources: Sequence[Table]) -> str | None:
         case Deduplicate() | Top() as part:
             return ranking.query(part, types[0])
         case Join() | Lookup() as part:
-            return pairs.query(part, flow.source.read, types)
+            return pairs.query(part, types)
         case History() as history:
             return histories.query(history, types[0])
-        case Per() | Processor():
+        case Query() | Processor():
             return None
 
 
@@ -140,7 +140,7 @@ def _used(flow: DerivedFlow, source: Table) -> list[str]:
     """Return the columns that the query names, or might name."""
     part, types = flow.derivation, source.column_types
     own = ["_origin"] if isinstance(flow.derivation, Pairing) and "_origin" in types else []
-    own = own if flow.accept is None else ["_arrived_at", "_origin"]
+    own = own if flow.allowed_lateness is None else ["_arrived_at", "_origin"]
     if isinstance(part, Window):
         return [*windows.columns([part.time, *part.group_by], part.measures, types), *own]
     return [*(name for name in types if not is_own(name)), *own]
@@ -152,13 +152,15 @@ def _leave_out_late(
     """Delete the rows that came later than the flow accepts, but for those that a person
     applied.
     """
-    if flow.accept is None:
+    if flow.allowed_lateness is None:
         return
     db.register("applied", late.applied(layout, decided))
     for name, table in zip(pairs.SOURCES, flow.source.read, strict=False):
         time = flow.derivation.timed_by(table.table)
-        assert time is not None  # the flow has `accept`
-        db.execute(f"delete from {name} where {late_rows(table.table, time, flow.accept)}")
+        assert time is not None  # the flow has `allowed_lateness`
+        db.execute(
+            f"delete from {name} where {late_rows(table.table, time, flow.allowed_lateness)}"
+        )
 
 
 def _load(db: duckdb.DuckDBPyConnection, name: str, log: Table, columns: Sequence[str]) -> None:

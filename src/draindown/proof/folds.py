@@ -69,13 +69,13 @@ def _ordered(
     cursor = db.cursor()
     found = cursor.sql(
         f"select epoch_us({time}) as _us, {listed(names)} from source where {time} is not null "
-        f"order by {listed(part.by)}, {order}"
+        f"order by {listed(part.group_by)}, {order}"
     )
     for batch in found.to_arrow_reader(_BATCH):
         times, *values = (pylist(column) for column in batch.columns)
         for at, *row in zip(times, *values, strict=True):
             named = dict(zip(names, row, strict=True))
-            yield tuple(named[name] for name in part.by), at, named
+            yield tuple(named[name] for name in part.group_by), at, named
 
 
 def _results(
@@ -86,7 +86,7 @@ def _results(
         timed = ((at, row) for _, at, row in chain([first], own))
         try:
             for made in plain.folded(calls, timed):
-                yield plain.named(made, key, part.by, first[2][part.time])
+                yield plain.named(made, key, part.group_by, first[2][part.time])
         except Failed as error:
             raise Failed(f"key ({', '.join(map(repr, key))}): {error}") from error
 
@@ -107,13 +107,14 @@ def behind(part: Processor) -> SourceRows:
     """
     time, start = identifier(part.time), f"epoch_us(_r.{part.START})"
     same = " and ".join(
-        f"_o.{identifier(name)} is not distinct from _r.{identifier(name)}" for name in part.by
+        f"_o.{identifier(name)} is not distinct from _r.{identifier(name)}"
+        for name in part.group_by
     )
     # level by level: beside a column of the source, DuckDB would not find an alias of the same name
     times = f"select epoch_us(_o.{time}) as _us from source _o where {same} and epoch_us(_o.{time}) >= {start}"
     spaced = f"select _us, _us - lag(_us) over (order by _us) as _gap from ({times})"
-    end = f"(select min(_us) from ({spaced}) where _gap > {part.expire * 1_000_000})"
+    end = f"(select min(_us) from ({spaced}) where _gap > {part.gap * 1_000_000})"
     within = (
         f"epoch_us(_s.{time}) >= {start} and epoch_us(_s.{time}) < coalesce({end}, {2**63 - 1})"
     )
-    return SourceRows({name: name for name in part.by}, condition=within, by_itself=False)
+    return SourceRows({name: name for name in part.group_by}, condition=within, by_itself=False)

@@ -13,7 +13,6 @@ from draindown.config.join import Join
 from draindown.config.lookup import Lookup
 from draindown.config.names import END_AT, START_AT, is_own
 from draindown.config.pairing import ORIGIN_KEY, Pairing
-from draindown.config.table_source import SourceTable
 from draindown.lake.table import identifier
 from draindown.proof.source_rows import SourceRows
 
@@ -21,12 +20,11 @@ SOURCES = ("source", "source_1")
 """The tables of a flow by their place in its file."""
 
 
-def query(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]) -> str:
+def query(part: Pairing, types: Sequence[Mapping[str, str]]) -> str:
     """Return the whole query. `types`: Delta's types by column of each table. Buckets are
     microseconds since 1970.
     """
-    at = [part.place_of(side, tables) for side in (0, 1)]
-    known = [[name for name in types[one] if not is_own(name)] for one in at]
+    known = [[name for name in own if not is_own(name)] for own in types]
     columns = {name: f"l.{identifier(own)}" for name, own in part.of_left(known[0]).items()}
     columns |= {name: f"r.{identifier(own)}" for name, own in part.of_right(known[1]).items()}
     for side, alias in enumerate("lr"):
@@ -45,14 +43,13 @@ def query(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[
         on.append(f"{right} - {left} between {low} and {high}")
         columns[Join.BUCKET] = f"{left} - (({left} % {length}) + {length}) % {length}"
     if isinstance(part, Lookup) and part.time:
-        on.append(_valid(f"l.{identifier(part.time)}", "r", types[at[1]]))
+        on.append(_valid(f"l.{identifier(part.time)}", "r", types[1]))
     if isinstance(part, Lookup):
         columns[part.found] = f"r.{identifier(part.own(1)[0])} is not null"
     listed = ", ".join(f"{text} as {identifier(name)}" for name, text in columns.items())
     kind = "left join" if part.is_outer else "join"
-    return (
-        f"select {listed} from {SOURCES[at[0]]} l {kind} {SOURCES[at[1]]} r on {' and '.join(on)}"
-    )
+    left, right = SOURCES
+    return f"select {listed} from {left} l {kind} {right} r on {' and '.join(on)}"
 
 
 def _valid(time: str, row: str, types: Mapping[str, Any]) -> str:
@@ -67,20 +64,15 @@ def _valid(time: str, row: str, types: Mapping[str, Any]) -> str:
     return f"coalesce({start} <= {time} and ({end} is null or {time} < {end}), false)"
 
 
-def behind(
-    part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]
-) -> list[SourceRows]:
+def behind(part: Pairing, types: Sequence[Mapping[str, str]]) -> list[SourceRows]:
     """Return, by table in the order of the flow, its row in a pair: none of the right table where
     nothing matches.
     """
-    found = {part.place_of(side, tables): _side(part, side, tables, types) for side in (0, 1)}
-    return [found[at] for at in sorted(found)]
+    return [_side(part, side, types) for side in (0, 1)]
 
 
-def _side(
-    part: Pairing, side: int, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]
-) -> SourceRows:
-    known = [name for name in types[part.place_of(side, tables)] if not is_own(name)]
+def _side(part: Pairing, side: int, types: Sequence[Mapping[str, str]]) -> SourceRows:
+    known = [name for name in types[side] if not is_own(name)]
     own = (part.of_right if side else part.of_left)(known) | dict(
         zip(part.on, part.own(side), strict=True)
     )
@@ -99,9 +91,7 @@ def _side(
         low, high = (one * 1_000_000 for one in part.bound)
         counts = f"coalesce({right} - {left} between {low} and {high}, false)"
     if side and isinstance(part, Lookup) and part.time:
-        conditions.append(
-            _valid(f"_r.{identifier(part.result_time)}", "_s", types[part.place_of(1, tables)])
-        )
+        conditions.append(_valid(f"_r.{identifier(part.time)}", "_s", types[1]))
     # a left row may have NULL in `on`, which nothing matches
     equal = {name: own[name] for name in dict.fromkeys([*part.on, *named])}
     return SourceRows(

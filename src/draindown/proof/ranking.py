@@ -41,10 +41,12 @@ def query(part: Deduplicate | Top, types: Mapping[str, str]) -> str | None:
     if isinstance(part, Deduplicate):
         order = total_order(part, columns, descending=part.keep == "last")
         return f"select {listed(columns)} from source qualify {_over('row_number', part.keys, order)} = 1"
-    position = f"{_over('row_number', part.by, total_order(part, columns))} as {part.POSITION}"
+    position = (
+        f"{_over('row_number', part.group_by, total_order(part, columns))} as {part.POSITION}"
+    )
     rank, last = "", part.POSITION
-    if part.ties == "all":
-        rank, last = f", {_over('rank', part.by, part.order)} as {part.RANK}", part.RANK
+    if part.with_ties:
+        rank, last = f", {_over('rank', part.group_by, part.order)} as {part.RANK}", part.RANK
     return f"select {listed(columns)}, {position}{rank} from source qualify {last} <= {part.rows}"
 
 

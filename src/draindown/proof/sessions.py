@@ -22,14 +22,14 @@ def query(session: Session, types: Mapping[str, str]) -> str | None:
     measures = {name: measure(text, types) for name, text in session.measures.items()}
     if None in measures.values():
         return None
-    by, gap = ", ".join(map(identifier, session.by)), session.gap * 1_000_000
+    by, gap = ", ".join(map(identifier, session.group_by)), session.gap * 1_000_000
     within = f"over (partition by {by} order by _us"
     named = [
         f"{text} as {identifier(name)}"
         for name, text in (measures | scales(session.measures, types)).items()
     ]
     columns = [
-        *map(identifier, session.by),
+        *map(identifier, session.group_by),
         f"min(_us) as {session.START}",
         f"max(_us) + {gap} as {session.END}",
         f"cast(cast(max(_us) - min(_us) as decimal(18, 0)) * 0.000001 as decimal(18, 6)) as {session.SECONDS}",
@@ -58,4 +58,4 @@ def behind(session: Session) -> SourceRows:
     start = f"epoch_us(_r.{session.START})"
     within = f"{time} between {start} and coalesce(epoch_us(_r.{session.END}) - {gap}, {start})"
     span = (session.time, session.START, session.END)
-    return SourceRows({name: name for name in session.by}, span=span, condition=within)
+    return SourceRows({name: name for name in session.group_by}, span=span, condition=within)

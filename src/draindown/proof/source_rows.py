@@ -42,7 +42,7 @@ def late_rows(table: str, time: str, accept: int, row: str = "") -> str:
     """Return the condition, in DuckDB's SQL, that a source row is late and nobody applied it.
     `row`: its alias.
 
-    `accept`: seconds after its `time` from which on a row that arrives is late. The table `applied`
+    `allowed_lateness`: seconds after its `time` from which on a row that arrives is late. The table `applied`
     has source_table, unit, position and arrived_at of the late rows that count all the same.
     """
     late = f"epoch_us({row}{identifier(time)}) < epoch_us({row}_arrived_at) - {accept * 1_000_000}"

@@ -157,7 +157,7 @@ class DerivedTable:
         part = self._flow.derivation
         made = list(getattr(part, "made", ())) if self._flow.history else []
         paired = list(getattr(part, "times", None) or ())[:1]
-        asked = [part.result_time] if isinstance(part, Lookup) and part.time else []
+        asked = [part.time] if isinstance(part, Lookup) and part.time else []
         return [*times, *made, *paired, *asked]
 
     @cached_property
@@ -234,7 +234,7 @@ class DerivedTable:
         if known.sources:
             reasons = sorted({one.why for one in known.sources if one.why})
             said = "source rows have its key, and none of them makes a row with it"
-            late_rows = any("`accept`" in why for why in reasons)
+            late_rows = any("`allowed_lateness`" in why for why in reasons)
             then = (
                 [f"draindown late list {pipeline} --flow {flow} --state all"] if late_rows else []
             )

@@ -40,7 +40,7 @@ class KeptRecords:
     def _since(self) -> str:
         log = self._layout.tables.raw
         if not log.exists:
-            return "the flow keeps no raw records (`keep_raw` of its source)"
+            return "the flow keeps no raw records (`kafka.keep_raw` of its source)"
         dropped = next((one for one in log.commits() if one.operation == "DELETE"), None)
         if dropped is None:
             return "they were read before the flow kept raw records, or the records were put aside"

@@ -39,7 +39,7 @@ from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice
 
 State = Literal["new", "begun", "swapped"]
-_NO_CONTRACT = {"also_to", "expectations", "quarantine", "maintenance", "deadline", "max_batches"}
+_NO_CONTRACT = {"sinks", "expectations", "quarantine", "maintenance", "max_duration", "max_batches"}
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class Request(BaseModel):
         default=None, description="the flow's Great Expectations suite, as GX writes it"
     )
     max_batches: int | None = None
-    deadline: float | None = Field(
+    max_duration: float | None = Field(
         default=None, description="seconds after which no further batch is started"
     )
     force: bool = Field(default=False, description="compact even without evidence")
@@ -162,7 +162,7 @@ class Request(BaseModel):
         ):
             return given
         flow = given["flow"]
-        said = [*spec.flows[flow].expressions, *expressions(spec.flows[flow].also_to)]
+        said = [*spec.flows[flow].expressions, *expressions(spec.flows[flow].sinks)]
         found = {".".join(path): spec.place_of("flows", flow, *path) for path in said}
         return {**given, "places": {path: place for path, place in found.items() if place}}
 

@@ -62,9 +62,10 @@ class SinkPlace:
     def __str__(self) -> str:
         return f"{self.pipeline}.{self.flow}.{self.sink}"
 
-    def command(self, verb: str, why: str) -> str:
+    def command(self, verb: str, why: str = "") -> str:
         """Return a draindown command for the flow, with what it is good for."""
-        return f"draindown {verb} {self.pipeline} --flow {self.flow}   # {why}"
+        command = f"draindown {verb} {self.pipeline} --flow {self.flow}"
+        return f"{command}   # {why}" if why else command
 
     @property
     def again(self) -> str:

@@ -27,27 +27,31 @@ class Stop:
 class Bounds:
     """The bounds that end a step between two batches.
 
-    `max_batches`: number of batches; `deadline`: seconds after `begun`; `begun`: monotonic time, by
+    `max_batches`: number of batches; `max_duration`: seconds after `begun`; `begun`: monotonic time, by
     default now.
     """
 
     stop: Stop
     max_batches: float | None = None
-    deadline: float | None = None
+    max_duration: float | None = None
     begun: float = field(default_factory=time.monotonic)
 
     def from_now(self) -> Bounds:
-        """Return the same bounds with the deadline counted from now."""
+        """Return the same bounds with the duration counted from now."""
         return replace(self, begun=time.monotonic())
 
     def reached(self, done: int) -> str | None:
-        """Return why no batch may start after `done` batches, or None. A deadline always allows the
+        """Return why no batch may start after `done` batches, or None. A duration always allows the
         first batch.
         """
         if self.stop.why:
             return self.stop.why
         if self.max_batches is not None and done >= self.max_batches:
             return f"max_batches: {self.max_batches:.0f}"
-        if self.deadline is not None and done and time.monotonic() - self.begun > self.deadline:
-            return f"deadline: {self.deadline:.0f} s"
+        if (
+            self.max_duration is not None
+            and done
+            and time.monotonic() - self.begun > self.max_duration
+        ):
+            return f"max_duration: {self.max_duration:.0f} s"
         return None

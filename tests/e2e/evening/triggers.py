@@ -93,7 +93,7 @@ def _bounded(scene: Scene) -> list[str]:
 @action("trigger with no time at all")
 def _no_time(scene: Scene) -> list[str]:
     scene.orders.bring(2)
-    first = scene.green(deadline_minutes=0.0001)
+    first = scene.green(max_minutes=0.0001)
     scene.holds("plan", "something is left", bool(scene.now().waiting))
     return [first, scene.green()]
 

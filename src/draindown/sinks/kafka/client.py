@@ -32,6 +32,8 @@ _PRODUCING: dict[str, Any] = {
     "queue.buffering.max.messages": 100_000,
     "delivery.report.only.error": True,  # a flush waits for all of them; what succeeded needs no call
 }
+DELIVERY_TIMEOUT = 120
+"""Seconds that a message may take until the brokers have it, retries included."""
 _TERMINAL = {
     "_AUTHENTICATION": ("sink-auth", "check sasl_mechanism, sasl_username and the secret's value"),
     "SASL_AUTHENTICATION_FAILED": (
@@ -100,9 +102,9 @@ class Client:
         `largest`: bytes of a record batch that the topic takes. A broker refuses a larger one
         whole, however small its messages are, and the client does not divide it.
         """
-        longest = self._spec.delivery_timeout
+        longest = DELIVERY_TIMEOUT
         more: dict[str, Any] = {
-            "compression.type": self._spec.compression,
+            "compression.type": "lz4",
             "batch.size": min(_BATCH, largest),
         }
         if transactional_id:
@@ -178,14 +180,18 @@ class Client:
             made.assign([kafka.TopicPartition(topic, 0, start)])
         return made
 
-    def make_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+    def make_topic(
+        self, topic: str, settings: Mapping[str, str], *, try_only: bool = False
+    ) -> None:
         """Make a topic of one partition, replicated as the brokers do by default, and wait until it
-        has a leader.
+        has a leader. `try_only`: the brokers judge whether it could be made, and make none.
         """
         admin, kafka = library("admin"), library()
         client = self._made("admin", "AdminClient", {})
         asked = client.create_topics(
-            [admin.NewTopic(topic, 1, config=dict(settings))], request_timeout=self._wait
+            [admin.NewTopic(topic, 1, config=dict(settings))],
+            request_timeout=self._wait,
+            validate_only=try_only,
         )
         try:
             self._result(client, asked[topic])
@@ -198,7 +204,7 @@ class Client:
                 raise
         until = time.monotonic() + self._wait
         with self.naming():
-            while (
+            while not try_only and (
                 not _is_led(client.list_topics(topic, timeout=self._wait), topic)
                 and time.monotonic() < until
             ):

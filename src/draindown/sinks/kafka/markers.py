@@ -76,19 +76,23 @@ class Markers:
     def command(self) -> str:
         """The command that makes the topic, with Kafka's own tool."""
         settings = "".join(f" --config {name}={value}" for name, value in _SETTINGS.items())
-        return f"kafka-topics.sh --create --topic {self._spec.markers} --partitions 1{settings}"
+        return (
+            f"kafka-topics.sh --create --topic {self._spec.marker_topic} --partitions 1{settings}"
+        )
 
     def check(self) -> None:
         """Raise TerminalError `sink-records` unless batches could be recorded."""
-        self._judge(self._settings())
+        settings = self._settings()
+        if settings is None:
+            self._make(try_only=True)
+        else:
+            self._judge(settings)
 
     def make(self) -> None:
-        """Make the topic if there is none and the pipeline file says `create`. Raises as `check`
-        does.
-        """
+        """Make the topic if there is none. Raises as `check` does."""
         settings = self._settings()
-        if settings is None and self._spec.create:
-            self._client.make_topic(self._spec.markers, _SETTINGS)
+        if settings is None:
+            self._make()
         else:
             self._judge(settings)
 
@@ -106,8 +110,8 @@ class Markers:
         """
         kafka = library()
         with self._client.naming():
-            every = self._client.reader(self._spec.markers)
-            place = kafka.TopicPartition(self._spec.markers, 0)
+            every = self._client.reader(self._spec.marker_topic)
+            place = kafka.TopicPartition(self._spec.marker_topic, 0)
             at, end = every.get_watermark_offsets(place, timeout=self._spec.request_timeout)
             every.close()
             values = self._values(at, end) if at < end else {}
@@ -131,18 +135,23 @@ class Markers:
     def _settings(self) -> Mapping[str, str] | None:
         """Return the settings of the topic; None if there is none."""
         try:
-            return self._client.topic_settings(self._spec.markers, read=True)
+            return self._client.topic_settings(self._spec.marker_topic, read=True)
         except TerminalError as error:
             if error.code != "sink-missing":
                 raise
             return None
 
-    def _judge(self, settings: Mapping[str, str] | None) -> None:
-        if settings is None and not self._spec.create:
-            raise self._unready("there is no such topic", self.command)
-        policy = (settings or _SETTINGS).get("cleanup.policy")
+    def _make(self, *, try_only: bool = False) -> None:
+        try:
+            self._client.make_topic(self._spec.marker_topic, _SETTINGS, try_only=try_only)
+        except TerminalError as error:
+            why = f"there is no such topic, and this user can't make it: {error.found}"
+            raise self._unready(why, self.command) from error
+
+    def _judge(self, settings: Mapping[str, str]) -> None:
+        policy = settings.get("cleanup.policy")
         if policy != "compact":
-            how = f"kafka-configs.sh --alter --topic {self._spec.markers} --add-config cleanup.policy=compact"
+            how = f"kafka-configs.sh --alter --topic {self._spec.marker_topic} --add-config cleanup.policy=compact"
             raise self._unready(
                 f"its cleanup.policy is {policy}, which deletes markers after a while", how
             )
@@ -152,7 +161,7 @@ class Markers:
         until = (
             time.monotonic() + self._spec.request_timeout + self._spec.transaction_timeout + _SLACK
         )
-        committed = self._client.reader(self._spec.markers, at)
+        committed = self._client.reader(self._spec.marker_topic, at)
         try:
             while at < end:
                 for message in committed.consume(_READ, _WAIT):
@@ -190,7 +199,7 @@ class Markers:
     def _unready(self, found: str, how: str) -> TerminalError:
         return TerminalError(
             "sink-records",
-            tried=f"look at topic {self._spec.markers}, which remembers the batches of {self._spec.place}",
+            tried=f"look at topic {self._spec.marker_topic}, which remembers the batches of {self._spec.place}",
             found=found,
-            next=[how, self._place.command("plan", "or once you wrote `create: true` there")],
+            next=[how, self._place.command("plan")],
         )

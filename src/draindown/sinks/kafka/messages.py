@@ -31,17 +31,17 @@ class Message:
 
 
 class Messages:
-    """Makes the messages of one batch. `place_by`: the columns that place rows without keys; none:
+    """Makes the messages of one batch. `partition_by`: the columns that place rows without keys; none:
     their origin.
     """
 
     def __init__(
-        self, batch: SinkBatch, columns: Sequence[SinkColumn], place_by: Sequence[str] = ()
+        self, batch: SinkBatch, columns: Sequence[SinkColumn], partition_by: Sequence[str] = ()
     ) -> None:
         self._names = [column.name for column in columns]
         self._keys = [column.name for column in columns if column.key]
         self._keyed = self._keys != [ORIGIN]
-        self._placing = self._keys if self._keyed else list(place_by) or self._keys
+        self._placing = self._keys if self._keyed else list(partition_by) or self._keys
         place = batch.place
         # with its digest: the rows of a batch that was given up and computed again are other
         # messages

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.config.kafka_sink import KafkaSink
 from draindown.sinks.conditions import null_keys, quoted, years
-from draindown.sinks.kafka.client import Client, broken_by
+from draindown.sinks.kafka.client import DELIVERY_TIMEOUT, Client, broken_by
 from draindown.sinks.kafka.messages import Message, Messages
 from draindown.sinks.port import ORIGIN, Sink, SinkBatch, SinkColumn, SinkPlace
 from draindown.sinks.refusals import CODE, refused
@@ -68,12 +68,12 @@ class KafkaTopic(Sink):
         )
         problems = [] if keys else ["no column is a key"]
         problems += [
-            f"place_by: no column {name} is sent"
-            for name in self._spec.place_by or ()
+            f"partition_by: no column {name} is sent"
+            for name in self._spec.partition_by or ()
             if name not in names
         ]
-        if self._spec.place_by and keys != [ORIGIN]:
-            problems.append("place_by: rows of a target with keys are placed by these")
+        if self._spec.partition_by and keys != [ORIGIN]:
+            problems.append("partition_by: rows of a target with keys are placed by these")
         settings = self._settings()
         if keys == [ORIGIN] and "compact" in settings.get("cleanup.policy", ""):
             problems.append(
@@ -113,7 +113,7 @@ class KafkaTopic(Sink):
         self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]
     ) -> None:
         """See `Sink.send`. Returns once the brokers have confirmed every message."""
-        messages = Messages(batch, columns, self._spec.place_by or ())
+        messages = Messages(batch, columns, self._spec.partition_by or ())
         producer, self._failed = self._client.producer(largest=self._largest()), []
         try:
             with self._client.sending():
@@ -155,13 +155,13 @@ class KafkaTopic(Sink):
     def _confirm(self, producer: Any) -> None:
         """Wait until the brokers have all that was sent."""
         with self._client.naming(producer):
-            left = producer.flush(self._spec.delivery_timeout + _SLACK)
+            left = producer.flush(DELIVERY_TIMEOUT + _SLACK)
         self._raise_failed(producer)
         if left:
             raise self._client.named(library().KafkaError(library().KafkaError._TIMED_OUT))
 
     def _produce(self, producer: Any, message: Message) -> None:
-        until = time.monotonic() + self._spec.delivery_timeout + _SLACK
+        until = time.monotonic() + DELIVERY_TIMEOUT + _SLACK
         report = partial(self._delivered, message.row)
         while True:
             try:

@@ -60,12 +60,12 @@ class KafkaTransactions(KafkaTopic):
                 "sink-unfit",
                 tried=f"look at {self._spec.place}",
                 found="the brokers are older than 4.0: a message that is late could join a later transaction there",
-                next="draindown validate   # write delivery: at_least_once",
+                next="draindown validate   # write kafka: {delivery: at_least_once}",
             )
         self._markers.check()
 
     def fence(self, epoch: int) -> None:
-        """See `Sink.fence`. With `create`, the topic of markers is made here."""
+        """See `Sink.fence`. The topic of markers is made here if there is none."""
         self._drop()
         self._markers.make()
         place = self._place
@@ -91,7 +91,7 @@ class KafkaTransactions(KafkaTopic):
             raise TerminalError(
                 "sink-records",
                 tried=f"look whether {self._spec.place} has batch {batch.number} of kind {batch.kind}",
-                found=f"the batch was on its way before topic {self._spec.markers} had anything of this sink",
+                found=f"the batch was on its way before topic {self._spec.marker_topic} had anything of this sink",
                 next=f"draindown sink skip {where} --reason TEXT --yes   # gives up what may be there; then fill it",
             )
         marked = self._marked or self._markers.look()
@@ -105,7 +105,7 @@ class KafkaTransactions(KafkaTopic):
         first = self._ready(batch).portions(batch)
         if first is None:
             return
-        messages = Messages(batch, columns, self._spec.place_by or ())
+        messages = Messages(batch, columns, self._spec.partition_by or ())
         began, at = None, first
         with self._aborting(), self._client.sending():
             for part in rows:
@@ -165,7 +165,7 @@ class KafkaTransactions(KafkaTopic):
         self._confirm(self._producer)
         with self._client.naming(self._producer):
             self._producer.produce(
-                self._spec.markers, partition=0, on_delivery=self._marker_delivered, **marker
+                self._spec.marker_topic, partition=0, on_delivery=self._marker_delivered, **marker
             )
             self._producer.commit_transaction(float(self._spec.transaction_timeout))
 

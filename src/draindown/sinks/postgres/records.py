@@ -39,8 +39,8 @@ class Records:
         """The statement that makes the table."""
         return _DDL.format(table=self._table)
 
-    def check(self, opened: psycopg.Connection[Any], create: bool) -> None:
-        """Raise TerminalError `sink-records` or `sink-denied` unless batches could be recorded."""
+    def check(self, opened: psycopg.Connection[Any]) -> None:
+        """Raise TerminalError `sink-denied` unless batches could be recorded."""
         if self._exists(opened):
             asked = ", ".join("has_table_privilege(%s, %s)" for _ in _RIGHTS)
             given = [value for right in _RIGHTS for value in (self._table, right)]
@@ -53,19 +53,15 @@ class Records:
                     f"the user {self._target.user} lacks {', '.join(lacking)} on it",
                     [grant],
                 )
-        elif not create:
-            raise self._error(
-                "sink-records",
-                "there is no such table",
-                [self.ddl, self._place.command("plan", "once you wrote `create: true` there")],
-            )
         elif not self._target.may_create:
-            raise self._error("sink-denied", "this user can't create it", [self.ddl])
+            why = "there is no such table, and this user can't create it"
+            raise self._error("sink-denied", why, [self.ddl, self._place.command("plan")])
 
     def make(self, opened: psycopg.Connection[Any]) -> None:
-        """Make the table if there is none."""
+        """Make the table if there is none. Raises as `check` does."""
         from psycopg import errors
 
+        self.check(opened)
         if self._exists(opened):
             return
         try:

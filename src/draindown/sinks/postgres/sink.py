@@ -59,16 +59,13 @@ class PostgresTable(Sink):
         with self._connection.step("look at") as opened:
             target = self._target(opened, columns)
             target.check(columns)
-            self._records(target).check(opened, self._spec.create)
+            self._records(target).check(opened)
 
     def fence(self, epoch: int) -> None:
-        """See `Sink.fence`. With `create`, the table of batches is made here."""
+        """See `Sink.fence`. The table of batches is made here if there is none."""
         with self._connection.step("exclude older drivers from") as opened:
             records = self._records(self._target(opened))
-            if self._spec.create:
-                records.make(opened)
-            else:
-                records.check(opened, create=False)
+            records.make(opened)
             with opened.transaction():
                 records.fence(opened, epoch)
 

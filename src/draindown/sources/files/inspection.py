@@ -96,7 +96,7 @@ def verify(
             file,
             "unsettled",
             "changed while it was read",
-            "the next run takes it; `settle` makes runs wait",
+            "the next run takes it; `min_file_age` makes runs wait",
         )
     return result
 

@@ -83,7 +83,7 @@ def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
             next=[f"mkdir -p {shlex.quote(str(base))}", "correct `files` in the pipeline's source"],
         )
     _refuse_unreadable(source, base)
-    walk = _Walk(now.timestamp(), source.settle, base)
+    walk = _Walk(now.timestamp(), source.min_file_age, base)
     for parts in choices:
         walk.visit(parts)
     files = sorted(walk.files.values(), key=lambda f: (f.mtime_ns, f.path))

@@ -153,7 +153,7 @@ def records_absent(
         found="; ".join(f"{name}: {one}" for name, one in list(wrong.items())[:_SHOWN]),
         changed=changed,
         next=[
-            f"draindown run {layout.pipeline}   # once the source says `transactional: true`, if "
+            f"draindown run {layout.pipeline}   # once the source says `kafka: {{transactional: true}}`, if "
             "producers write in transactions",
             *[f"{accept}who operates the brokers first (cleanup.policy, DeleteRecords)"]
             * bool(ranges),

@@ -200,7 +200,7 @@ class Client:
             consumer.close()
 
     def _topics(self) -> list[str]:
-        if self._source.kafka.pattern is None:
+        if self._source.kafka.topic_pattern is None:
             return list(self._source.kafka.topics)
         try:
             listed = list(self._admin.list_topics(timeout=self._wait).topics)

@@ -152,7 +152,9 @@ class Kafka:
             record_bytes=self._record_bytes([]),
             oldest=sample.oldest,
             gaps=sorted(
-                {span.topic for span in spans} if self._source.transactional else self._compacted
+                {span.topic for span in spans}
+                if self._source.kafka.transactional
+                else self._compacted
             ),
             before=intake.newest(self._layout, generation),
         )
@@ -278,7 +280,7 @@ class Kafka:
                     for place, span in began.items()
                     if ids.get(place) == span.topic_id
                 }
-        if self._source.starting == "earliest" or (
+        if self._source.kafka.starting_offsets == "earliest" or (
             generation > 1 and self._source.starting_time is None
         ):
             return {}
@@ -382,7 +384,9 @@ class Kafka:
         offset has its record. What the lake keeps was counted before it was kept: as many records
         are there again.
         """
-        gaps = {unit.name for unit in units if self._source.transactional or unit.row["compacted"]}
+        gaps = {
+            unit.name for unit in units if self._source.kafka.transactional or unit.row["compacted"]
+        }
         # an audit has no run: it changes nothing, and asks no broker
         compacted = (lambda: self._compacted) if self._run_id else None
         if wrong := unexplained(self._layout, units, read, gaps, compacted):

@@ -38,7 +38,7 @@ def may_read(request: Request, pipeline: str, flow: str) -> bool:
     The flow that writes it reads it for its sinks.
     """
     declared = {(one.pipeline, one.flow) for one in readers(request)}
-    if request.declared.also_to:
+    if request.declared.sinks:
         declared.add((request.spec.pipeline, request.flow))
     return (pipeline, flow) in declared or pipeline in request.spec.neighbours.unreadable
 

@@ -133,7 +133,9 @@ def _accepted(
 
 
 def _known(spark: SparkSession, writer: Writer) -> Known:
-    columns = delta_target.held_columns(spark, writer) if writer.flow.drift.new == "add" else {}
+    columns = (
+        delta_target.held_columns(spark, writer) if writer.flow.drift.new_columns == "add" else {}
+    )
     return flow_schema_drift.known(writer.layout, writer.flow, columns)
 
 

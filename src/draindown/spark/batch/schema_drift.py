@@ -73,10 +73,10 @@ def look(batch: Batch, frame: DataFrame, counted: Counted) -> Found:
         news = replace(news, missing=())
     _refuse(
         batch,
-        news.new if policy.new == "refuse" else (),
-        news.missing if policy.missing == "refuse" else (),
+        news.new if policy.new_columns == "fail" else (),
+        news.missing if policy.missing_columns == "fail" else (),
     )
-    if policy.new != "add":
+    if policy.new_columns != "add":
         return Found(_told(batch, counted, news))
     held = delta_target.held_columns(frame.sparkSession, batch.writer)
     own = {name.lower() for name in drift_marks.reserved_in(batch.writer.flow, frame)}
@@ -158,7 +158,11 @@ def _refuse(batch: Batch, new: Sequence[Seen], missing: Sequence[Seen]) -> None:
     next_ = (
         [f"add {', '.join(_typed(one, batch) for one in new[:_SHOWN])} to columns"] if new else []
     )
-    policies = [key for key, seen in (("new: rescue", new), ("missing: accept", missing)) if seen]
+    policies = [
+        key
+        for key, seen in (("new_columns: rescue", new), ("missing_columns: allow", missing))
+        if seen
+    ]
     raise _refused(
         batch, found + ([f"and {rest} more"] if rest else []), next_, policies, [*new, *missing]
     )
@@ -172,7 +176,7 @@ def _refuse_too_many(batch: Batch, held: Sequence[str], new: Sequence[Seen]) -> 
         f"fields of the input give the table {len(held)} columns already; {names} and others would make it more "
         f"than {MOST_ADDED}, first in {batch.input.name(new[0].unit)}"
     )
-    raise _refused(batch, [found], [], ["new: rescue"], new)
+    raise _refused(batch, [found], [], ["new_columns: rescue"], new)
 
 
 def _refused(
@@ -194,8 +198,8 @@ def _refused(
     policy = batch.writer.flow.drift
     return TerminalError(
         "drift-refused",
-        tried=f"read {count(len(batch.input.units), batch.input.noun)} of {flow} under drift: {{new: {policy.new}, "
-        f"missing: {policy.missing}}}",
+        tried=f"read {count(len(batch.input.units), batch.input.noun)} of {flow} under drift: {{"
+        f"new_columns: {policy.new_columns}, missing_columns: {policy.missing_columns}}}",
         found="; ".join(found),
         changed="nothing of this batch was written",
         next=steps,

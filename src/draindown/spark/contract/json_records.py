@@ -166,7 +166,7 @@ class _Nested:
         # a field within a struct that has no value says nothing of its type, unless any field is
         # refused
         self._json = NestedJson(
-            self.texts.marks, session_zone(spark), base64, nulls=flow.drift.new == "refuse"
+            self.texts.marks, session_zone(spark), base64, nulls=flow.drift.new_columns == "fail"
         )
 
     @property

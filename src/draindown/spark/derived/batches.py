@@ -116,7 +116,7 @@ def _late(row: BatchRow, *, is_fill: bool) -> Finding:
     )
     if is_fill and 2 * row.late > row.records:
         detail += (
-            f". They are most of the {count(row.records, 'row')} there: is `accept` shorter "
+            f". They are most of the {count(row.records, 'row')} there: is `allowed_lateness` shorter "
             f"than its files are old?"
         )
     where = f"draindown late list {row.pipeline} --flow {row.flow}"

@@ -135,7 +135,7 @@ class Joined(WholeScopes):
     @property
     def relations(self) -> Sequence[KeyedTable]:
         """The two tables, in the order of the file."""
-        return [self._side(int(one.table == self.spec.right), one) for one in self.tables]
+        return [self._side(side, one) for side, one in enumerate(self.tables)]
 
     def _side(self, side: int, table: SourceTable) -> KeyedTable:
         spec = self.spec
@@ -168,7 +168,7 @@ class Joined(WholeScopes):
     def result(self, *keyed: DataFrame) -> DataFrame:
         """Pair the rows of each scope whose times are within the bound."""
         spec, names = self.spec, key_names(self)
-        left, right = (keyed[spec.place_of(side, self.tables)] for side in (0, 1))
+        left, right = keyed
         if not spec.times:
             return paired(spec, left, right, names)
         left, right = (

@@ -30,7 +30,7 @@ _PLACE = ("_unit", "_position", "_arrived")
 
 @dataclass(frozen=True)
 class Sieve:
-    """What of one source table counts in a flow's batch. A flow without `accept` lets everything
+    """What of one source table counts in a flow's batch. A flow without `allowed_lateness` lets everything
     through.
 
     `table`: its name. `read`: draindown's own columns that the query reads of it. `decided`:
@@ -52,7 +52,7 @@ class Sieve:
         """
         return (
             self.read
-            if self.flow.accept is None
+            if self.flow.allowed_lateness is None
             else tuple(dict.fromkeys((ARRIVED_AT, ORIGIN, *self.read)))
         )
 
@@ -89,13 +89,13 @@ class Sieve:
         Those that a person applied are among them: whether the source still has them is known by
         this alone. `fill`: whether the images are of all rows.
         """
-        if self.flow.accept is None:
+        if self.flow.allowed_lateness is None:
             return None
         marked = self._marked(changed, self.decided[1 if fill else 0])
         return marked.where(F.col(LATE) | F.col(_APPLIED)).drop(_APPLIED)
 
     def _in_time(self, rows: DataFrame, decided: int) -> DataFrame:
-        if self.flow.accept is None:
+        if self.flow.allowed_lateness is None:
             return rows
         return self._marked(rows, decided).where(~F.col(LATE)).drop(LATE, _APPLIED, *self._unread)
 
@@ -113,17 +113,18 @@ class Sieve:
         """Return whether a row came later than accepted. One without a time or an arrival did
         not.
         """
-        assert self.flow.accept is not None
+        assert self.flow.allowed_lateness is not None
         arrived = F.unix_micros(ARRIVED_AT)
         return F.coalesce(
-            F.unix_micros(self.time) < arrived - F.lit(self.flow.accept * 1_000_000), F.lit(False)
+            F.unix_micros(self.time) < arrived - F.lit(self.flow.allowed_lateness * 1_000_000),
+            F.lit(False),
         )
 
     @property
     def time(self) -> Column:
         """The time of a row, which says how late it came."""
         name = self.flow.derivation.timed_by(self.table)
-        assert name is not None  # the flow has `accept`
+        assert name is not None  # the flow has `allowed_lateness`
         return F.col(quoted(name)).cast("timestamp")
 
     def _applied(self, after: int, until: int) -> DataFrame:

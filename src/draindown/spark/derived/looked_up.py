@@ -49,16 +49,13 @@ class _LookedUp(Direct):
 
     Attributes:
         scope_keys: the keys of the result.
-        by: the columns of `on` under their names in the result.
-        columns, kept: the own columns of this table and of the left one that are those of `on`.
-        left: the left table, by its place among the sources.
+        by, columns: the columns of `on`: the left table's, which the result has too, and this
+            table's own.
     """
 
     scope_keys: Sequence[str]
     by: Sequence[str]
     columns: Sequence[str]
-    left: int
-    kept: Sequence[str]
     keys_of: KeyedTable
 
     def keyed(self, rows: DataFrame) -> DataFrame:
@@ -103,8 +100,8 @@ class _LookedUp(Direct):
         """Return the changed row with the most left rows, by its values of `on`, and their
         number.
         """
-        names = [f"_on{at}" for at in range(len(self.kept))]
-        by_value = with_on(self._left_rows(changed, sources), self.kept).groupBy(*names).count()
+        names = [f"_on{at}" for at in range(len(self.by))]
+        by_value = with_on(self._left_rows(changed, sources), self.by).groupBy(*names).count()
         row = by_value.orderBy(F.desc("count"), *names).first()
         if row is None:
             return None
@@ -115,15 +112,14 @@ class _LookedUp(Direct):
         these.
         """
         named = [
-            F.col(quoted(own)).alias(name)
-            for own, name in zip(self.columns, self.kept, strict=True)
+            F.col(quoted(own)).alias(name) for own, name in zip(self.columns, self.by, strict=True)
         ]
         values = changed.where(self.belongs()).select(*named).distinct()
-        return self._among(sources[self.left], values).join(values, list(self.kept), "left_semi")
+        return self._among(sources[0], values).join(values, list(self.by), "left_semi")
 
     def _among(self, left: DataFrame, values: DataFrame) -> DataFrame:
         """Return the left rows for which literal predicates on the values of `on` hold."""
-        _, pruning = pruning_of(values, self.kept)
+        _, pruning = pruning_of(values, self.by)
         return reduce(DataFrame.where, pruning.conditions(left.schema), left)
 
 
@@ -148,13 +144,12 @@ class _History(_LookedUp):
         rows = changed.where(self.belongs())
         moved = valid_at.stretches(rows, self.columns, valid_at.values_of(changed, self.columns))
         named = [
-            F.col(quoted(own)).alias(name)
-            for own, name in zip(self.columns, self.kept, strict=True)
+            F.col(quoted(own)).alias(name) for own, name in zip(self.columns, self.by, strict=True)
         ]
-        left, time = self._among(sources[self.left], moved.select(*named)), F.col(quoted(self.time))
+        left, time = self._among(sources[0], moved.select(*named)), F.col(quoted(self.time))
         left = reduce(DataFrame.where, valid_at.narrowing(moved, time), left)
         moved = with_on(moved, self.columns).drop(*self.columns)
-        same = [F.col(quoted(name)) == F.col(f"_on{at}") for at, name in enumerate(self.kept)]
+        same = [F.col(quoted(name)) == F.col(f"_on{at}") for at, name in enumerate(self.by)]
         meets = (F.col(LOW) <= time) & (F.col(HIGH).isNull() | (time < F.col(HIGH)))
         return left.join(moved, reduce(Column.__and__, [*same, meets]), "left_semi")
 
@@ -173,10 +168,9 @@ class LookedUp(WholeScopes):
         """The two tables, in the order of the file."""
         spec, left = self.spec, self.spec.sides[0]
         kept = _Kept(left.table, spec.scope_keys, left.row_keys, left.row_keys, own=owned(spec, 0))
-        at = spec.place_of(0, self.tables)
-        told = (spec.scope_keys, spec.on, spec.own(1), at, spec.own(0), kept)
+        told = (spec.scope_keys, spec.own(0), spec.own(1), kept)
         looked_up = _History(*told, spec.time) if spec.time else _LookedUp(*told)
-        return [looked_up if one.table == spec.table else kept for one in self.tables]
+        return [kept, looked_up]
 
     @property
     def asked(self) -> str | None:
@@ -197,7 +191,7 @@ class LookedUp(WholeScopes):
         is one.
         """
         spec = self.spec
-        left, right = (keyed[spec.place_of(side, self.tables)] for side in (0, 1))
+        left, right = keyed
         left, hits = (
             with_on(left.drop(*key_names(self)), spec.own(0)),
             right.withColumn(_HIT, F.lit(True)),

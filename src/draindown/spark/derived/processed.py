@@ -74,7 +74,12 @@ class Processed(WholeScopes):
         spec = self.spec
         return [
             _Folded(
-                self.table, spec.by, spec.by, needed=[spec.time], time=spec.time, start=spec.START
+                self.table,
+                spec.group_by,
+                spec.group_by,
+                needed=[spec.time],
+                time=spec.time,
+                start=spec.START,
             )
         ]
 
@@ -83,7 +88,7 @@ class Processed(WholeScopes):
         """The segments of a key that changed rows lie in or near. Where these end is what the
         memory knows.
         """
-        return Span(self.spec.time, self.spec.expire, self.spec.START, "")
+        return Span(self.spec.time, self.spec.gap, self.spec.START, "")
 
     @property
     def memory(self) -> Snapshots:
@@ -129,7 +134,8 @@ class Processed(WholeScopes):
 
     def _by(self) -> list[Column]:
         return [
-            F.col(own).alias(name) for own, name in zip(key_names(self), self.spec.by, strict=True)
+            F.col(own).alias(name)
+            for own, name in zip(key_names(self), self.spec.group_by, strict=True)
         ]
 
     def _folded(self, rows: DataFrame) -> DataFrame:
@@ -184,7 +190,7 @@ def _made(spec: Processor) -> list[StructField]:
         NUMBER: LongType(),
         POSITION: IntegerType(),
         STAYS: BooleanType(),
-        SNAPSHOT: _struct(spec.snapshot),
+        SNAPSHOT: _struct(spec.state),
         ROW: _struct(spec.columns),
     }
     return [StructField(name, kind) for name, kind in types.items()]

@@ -79,12 +79,14 @@ class TopOfGroup(_Ranked):
         spec, names = self.spec, [name for name in keyed[0].columns if name not in key_names(self)]
         placed = self._placed(keyed, total_order(spec, names), spec.POSITION)
         last = spec.POSITION
-        if spec.ties == "all":
-            within = Window.partitionBy(*map(quoted, spec.by)).orderBy(*map(_sorted, spec.order))
+        if spec.with_ties:
+            within = Window.partitionBy(*map(quoted, spec.group_by)).orderBy(
+                *map(_sorted, spec.order)
+            )
             placed, last = placed.withColumn(spec.RANK, F.rank().over(within)), spec.RANK
-        others = [name for name in names if name not in spec.by]
+        others = [name for name in names if name not in spec.group_by]
         return placed.where(F.col(last) <= spec.rows).select(
-            *map(quoted, (*spec.by, *spec.made, *others))
+            *map(quoted, (*spec.group_by, *spec.made, *others))
         )
 
 

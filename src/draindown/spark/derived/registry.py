@@ -6,8 +6,8 @@ from draindown.config.derived import DerivedFlow
 from draindown.config.history import History
 from draindown.config.join import Join
 from draindown.config.lookup import Lookup
-from draindown.config.per import Per
 from draindown.config.processor import Processor
+from draindown.config.query import Query
 from draindown.config.ranking import Deduplicate, Top
 from draindown.config.session import Session
 from draindown.config.window import Window
@@ -15,8 +15,8 @@ from draindown.spark.derived.histories import Histories
 from draindown.spark.derived.joined import Joined
 from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.looked_up import LookedUp
-from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.processed import Processed
+from draindown.spark.derived.query import KeyedQuery
 from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
@@ -30,8 +30,8 @@ def kind_of(flow: DerivedFlow, tuning: Tuning = TUNING) -> Kind:
             return Windows(flow.derivation)
         case Session():
             return Sessions(flow.derivation, flow.source.read[0].table)
-        case Per():
-            return PerKey(flow.derivation, flow.source.read)
+        case Query():
+            return KeyedQuery(flow.derivation, flow.source.read)
         case Join():
             return Joined(flow.derivation, flow.source.read)
         case Lookup():

@@ -62,7 +62,7 @@ def resolve(
     by their path.
 
     Raises TerminalError `invalid-derivation`: a column or function is unknown, a measure is no
-    aggregate, a key or result has a type that can't be compared, or a step of a `per` query does
+    aggregate, a key or result has a type that can't be compared, or a step of a `query` query does
     not work within the keys.
     """
     kind = kind_of(flow, tuning)
@@ -88,7 +88,7 @@ def resolve(
 def _placed(problem: str, flow: DerivedFlow, places: Mapping[str, str]) -> str:
     """Return a problem with the place of the expression that it is about; of a query all are."""
     path = problem.partition(":")[0]
-    place = places.get(path) or (places.get("per.sql") if flow.per is not None else None)
+    place = places.get(path) or (places.get("query.sql") if flow.query is not None else None)
     return f"{place}: {problem}" if place else problem
 
 

@@ -35,7 +35,12 @@ class Sessions(WholeScopes):
         spec = self.spec
         return [
             TimedTable(
-                self.table, spec.by, spec.by, needed=[spec.time], time=spec.time, start=spec.START
+                self.table,
+                spec.group_by,
+                spec.group_by,
+                needed=[spec.time],
+                time=spec.time,
+                start=spec.START,
             )
         ]
 
@@ -77,7 +82,8 @@ class Sessions(WholeScopes):
             F.expr(exact_measure(text, rows)).alias(name) for name, text in spec.measures.items()
         ]
         grouped = numbered.groupBy(
-            *(F.col(own).alias(name) for own, name in zip(names, spec.by, strict=True)), _SESSION
+            *(F.col(own).alias(name) for own, name in zip(names, spec.group_by, strict=True)),
+            _SESSION,
         )
         return grouped.agg(*self._times(), *measures).select(*map(quoted, spec.columns))
 

@@ -118,7 +118,7 @@ class Snapshots:
         held = self._held(spark, writer, touched.pruning)
         if held is None or lack_newest(writer):
             return touched
-        by, gap = self.spec.by, self.spec.expire * 1_000_000
+        by, gap = self.spec.group_by, self.spec.gap * 1_000_000
         keys, same = touched.matching(by)
         states = held.rows.where(F.col(GENERATION) == writer.generation)
         state = F.struct(
@@ -190,7 +190,7 @@ class Snapshots:
         changed_at: datetime,
     ) -> bool:
         """Replace the states of the keys, and return whether any differed."""
-        by, fresh = self.spec.by, fresh.withColumn(GENERATION, F.lit(writer.generation))
+        by, fresh = self.spec.group_by, fresh.withColumn(GENERATION, F.lit(writer.generation))
         path, stamped = (
             writer.layout.tables.snapshots.path,
             fresh.withColumn(CHANGED_AT, F.lit(changed_at)),

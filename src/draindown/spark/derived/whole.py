@@ -27,7 +27,7 @@ from draindown.spark.derived.derive import SETTINGS
 from draindown.spark.derived.difference import DELETE, FATE, INSERT, UNCHANGED, UPDATE
 from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.late import sieves
-from draindown.spark.derived.per import PerKey
+from draindown.spark.derived.query import KeyedQuery
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
@@ -112,7 +112,7 @@ def _scaled(kind: Kind, rows: DataFrame) -> Kind:
             return replace(kind, spec=kind.spec.model_copy(update=measures(kind.spec)))
         case Sessions():
             return replace(kind, spec=kind.spec.model_copy(update=measures(kind.spec)))
-        case PerKey():
+        case KeyedQuery():
             return replace(kind, scaled=True)
         case _:
             return kind

@@ -264,7 +264,9 @@ def _drop_raw(request: Request, at: datetime) -> None:
 def _bounds(request: Request, stop: Stop) -> Bounds:
     flow = request.declared
     return Bounds(
-        stop, _least(request.max_batches, flow.max_batches), _least(request.deadline, flow.deadline)
+        stop,
+        _least(request.max_batches, flow.max_batches),
+        _least(request.max_duration, flow.max_duration),
     )
 
 

@@ -58,7 +58,7 @@ def rebuild(
             return _finished(request, flow.finished)
         altered.refuse_append_only(flow.layout)
         live, reached = flow.layout, flow.guard(reached)
-        if request.declared.also_to:
+        if request.declared.sinks:
             sink_state.refuse_in_flight(live)
         begun = rebuild_plan.begin(
             request, by=request.owner, accept_missing=accept_missing, drop_foreign=drop_foreign
@@ -91,11 +91,11 @@ def rebuild(
 
 def _staged(request: Request, begun: Rebuild) -> Request:
     """Return the request of a drain into the staged tables, without `max_batches` and
-    `deadline`.
+    `max_duration`.
     """
-    flow = request.declared.model_copy(update={"max_batches": None, "deadline": None})
+    flow = request.declared.model_copy(update={"max_batches": None, "max_duration": None})
     spec = request.spec.model_copy(update={"flows": {**request.spec.flows, request.flow: flow}})
-    bounds = {"max_batches": None, "deadline": None}
+    bounds = {"max_batches": None, "max_duration": None}
     return request.model_copy(update={"staged": begun.generation, "spec": spec} | bounds)
 
 
@@ -113,7 +113,7 @@ def _swap(staged: Request, spark: SparkSession, reached: StepHook) -> None:
     reached("staged")
     table = layout.live.tables.target
     # they are compared with the version from before, by the log
-    if staged.declared.also_to and table.exists:
+    if staged.declared.sinks and table.exists:
         set_properties(spark, table.path, readers.lacking_log(table))
     writer = TableWriter(layout, staged.declared, layout.staged, said.batches - 1)
     targets_swap.swap(spark, writer, said.as_metadata())

@@ -64,7 +64,7 @@ def replay(
             kind=wanted.kind,
             verify=lambda units: replay_plan.refuse_changed(source, layout, units),
         )
-        bounds = Bounds(stop or Stop(), request.max_batches, request.deadline)
+        bounds = Bounds(stop or Stop(), request.max_batches, request.max_duration)
         rows: list[BatchRow] = []
         for part in wanted.left:
             if bounds.reached(len(rows)):

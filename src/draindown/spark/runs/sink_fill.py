@@ -144,7 +144,7 @@ def fill(
     Raises TransientError `lease-held`, `lease-lost`, `sink-batch-in-flight`; TerminalError
     `nothing-to-fill`, `history-gone`, and the errors of resuming a flow and of the sink.
     """
-    sink = request.declared.also_to[name]
+    sink = request.declared.sinks[name]
     with (
         open_flow(request, spark, Needs.RESUMED) as flow,
         configured(spark, zoned(request)),
@@ -189,7 +189,7 @@ def _asked(request: Request, name: str, target: Sink, new: Fill, accept_missing:
     sent before it.
     """
     state = SinkState.read(request.layout, name)
-    known = () if request.declared.also_to[name].is_of_refused else state.bases
+    known = () if request.declared.sinks[name].is_of_refused else state.bases
     command = fill_command(request, name)
     bases = tuple(
         sink_bases.readable(request.layout, known, accept_missing=accept_missing, fill=command)

@@ -159,9 +159,9 @@ def held_columns(spark: SparkSession, writer: TableWriter) -> dict[str, str]:
 
 def added_columns(spark: SparkSession, writer: Writer) -> list[str]:
     """Return the target's string columns outside the contract. Empty unless the flow has
-    `drift.new: add`.
+    `drift.new_columns: add`.
     """
-    if writer.flow.drift.new != "add":
+    if writer.flow.drift.new_columns != "add":
         return []
     held, named = held_columns(spark, writer), {name.lower() for name in writer.flow.columns}
     texts = (name for name, kind in held.items() if kind == "string" and not name.startswith("_"))

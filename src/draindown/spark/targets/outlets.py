@@ -48,7 +48,7 @@ def outlets_of(request: Request) -> Outlets:
     A flow that had sinks once is one with sinks: its batches may not overtake one on its way, and
     go by these sinks.
     """
-    sinks = request.declared.also_to
+    sinks = request.declared.sinks
     has_any = sinks or sink_state.names(request.layout)
     return FlowOutlets(request, sinks) if has_any and not request.staged else NoOutlets()
 
@@ -76,7 +76,7 @@ def refuse_unresolved(request: Request, sinks: Mapping[str, FlowSink], rows: Dat
                 "sink-condition",
                 tried=f"resolve `where` of sink {name}: {sink.where}",
                 found=" ".join(
-                    filter(None, (request.places.get(f"also_to.{name}.where"), first_line(error)))
+                    filter(None, (request.places.get(f"sinks.{name}.where"), first_line(error)))
                 ),
                 changed="nothing of this batch is in a sink or in the table",
                 next=f"draindown run {where}   # once the file is corrected",

@@ -1,4 +1,4 @@
-"""What the plan of a `per` query may contain: steps that work within the keys, so that keys can be
+"""What the plan of a `query` query may contain: steps that work within the keys, so that keys can be
 computed apart.
 
 Each node of Spark's analysed plan is judged with the attributes that carry a key: a projection

@@ -10,26 +10,26 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown.config.per import Per
+from draindown.config.query import Query
 from draindown.config.table_source import SourceTable
 from draindown.ledger.rows import BatchRow
 from draindown.proof.windows import scale_of
-from draindown.spark.derived import amounts, averages, per_plan, plans
+from draindown.spark.derived import amounts, averages, plans, query_plan
 from draindown.spark.derived.keyed_table import KeyedTable
 from draindown.spark.derived.kind import WholeScopes, key_names
 from draindown.spark.sql import quoted
 
 
 @dataclass(frozen=True)
-class PerKey(WholeScopes):
-    """The kind `per`. A touched key is that of a changed row; the rows to read again are all rows
+class KeyedQuery(WholeScopes):
+    """The kind `query`. A touched key is that of a changed row; the rows to read again are all rows
     of these keys.
 
     `scaled`: whether the result has the scales of sums of doubles, as `proof.windows.scale_of`
     names them.
     """
 
-    spec: Per
+    spec: Query
     tables: Sequence[SourceTable]
     scaled: bool = False
 
@@ -66,10 +66,10 @@ class PerKey(WholeScopes):
             spark, names = rows[0].sparkSession, [one.name for one in relations]
             found, sql = _exactly(spark, self.spec.sql, names)
             named = {
-                one.name.lower(): per_plan.Relation(one.keys_by_column, one.row_keys)
+                one.name.lower(): query_plan.Relation(one.keys_by_column, one.row_keys)
                 for one in relations
             }
-            per_plan.refuse(found, self.spec.keys, named)
+            query_plan.refuse(found, self.spec.keys, named)
             found = _scaled(spark, sql, names, found) if self.scaled else found
         others = [name for name in found.columns if name not in self.spec.keys]
         return found.select(*map(quoted, (*self.spec.keys, *others)))
@@ -131,7 +131,7 @@ def _run(spark: SparkSession, sql: str, tables: Sequence[str]) -> DataFrame:
     `spark.sql(text)` would run a command at once, and read files that the text names.
     """
     plan = _parsed(spark, sql)
-    per_plan.refuse_others(plan, tables)
+    query_plan.refuse_others(plan, tables)
     jvm: Any = spark._jvm
     return DataFrame(
         jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark

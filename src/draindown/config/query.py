@@ -1,4 +1,4 @@
-"""The derivation `per`: a query of the user that works within the given keys."""
+"""The derivation `query`: a query of the user that works within the given keys."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import ClassVar
 from pydantic import Field, field_validator
 
 from draindown.config.base import Part, repeated
-from draindown.config.names import ColumnName, Query
+from draindown.config.names import ColumnName, QueryText
 from draindown.config.table_source import SourceTable
 
 
-class Per(Part):
+class Query(Part):
     """One row per key: a query that computes the rows of a key from the source rows of that key
     alone.
     """
@@ -24,7 +24,7 @@ class Per(Part):
         description="Columns that name a row of the result. Each source has them, or says which of its own they are.",
         examples=[["carrier"]],
     )
-    sql: Query = Field(
+    sql: QueryText = Field(
         description="SELECT over the source tables, whose every step works within the keys.",
         examples=["select carrier, count(*) as flights from flights group by carrier"],
     )

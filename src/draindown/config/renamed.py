@@ -1,0 +1,265 @@
+"""Words that a pipeline file no longer takes, and words of other tools: what to write instead.
+
+Nothing was released under the old words, so none of them is an alias: a file that has one is
+refused, with the place and the new word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+Place = tuple[str, ...]
+ANY = "*"
+"""In the place of a row: any name, such as that of a flow."""
+_SINK = ("flows", ANY, "sinks|also_to", ANY)
+_SOURCE = ("flows", ANY, "source")
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _values(**words: object) -> Callable[[object], object]:
+    """Return what gives the new word for an old value, which stays if it has none."""
+    return lambda value: words.get(value, value) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class Row:
+    """A key that has another name, or none.
+
+    Attributes:
+        place: the path of the mapping that has the key. `ANY` matches any name, `a|b` two names.
+        old: the key.
+        new: the key that replaces it, by its path within the mapping; empty if none does.
+        why: for people, what else there is to know; of a key without a new one, why it is gone.
+        value: gives the new value for an old one.
+        silent: keys of the same mapping about which nothing else is said then.
+    """
+
+    place: Place
+    old: str
+    new: Place
+    why: str = ""
+    value: Callable[[object], object] = _same
+    silent: Sequence[str] = ()
+
+    def message(self, value: object) -> str:
+        """Return what to write instead of the key with `value`."""
+        if not self.new:
+            return f"is gone in version 1: {self.why}"
+        name = ".".join(self.new)
+        found = self.value(value)
+        shown = f"; write `{_nested(self.new, found)}`" if _is_short(found) else ""
+        return f"is `{name}` in version 1{shown}" + (f": {self.why}" if self.why else "")
+
+
+_RECORDS = "draindown makes its own where it may; `draindown plan` says what to run if it may not"
+_KEYS = "the keys of a sink are those of the target"
+RENAMED: Sequence[Row] = (
+    Row(("flows", ANY), "also_to", ("sinks",)),
+    Row(("flows", ANY), "accept", ("allowed_lateness",)),
+    Row(("flows", ANY), "per", ("query",), silent=["source"]),
+    Row(("flows", ANY), "deadline", ("max_duration",)),
+    Row(_SOURCE, "settle", ("min_file_age",)),
+    Row(_SOURCE, "starting", ("kafka", "starting_offsets")),
+    Row(_SOURCE, "transactional", ("kafka", "transactional")),
+    Row(_SOURCE, "keep_raw", ("kafka", "keep_raw")),
+    Row(_SOURCE, "pipeline", (), "a lake has one table of a name, so the name is enough"),
+    Row(
+        (*_SOURCE, "tables", ANY),
+        "pipeline",
+        (),
+        "a lake has one table of a name, so the name is enough",
+    ),
+    Row((*_SOURCE, "kafka"), "pattern", ("topic_pattern",)),
+    Row(("flows", ANY, "session"), "by", ("group_by",)),
+    Row(("flows", ANY, "top"), "by", ("group_by",)),
+    Row(
+        ("flows", ANY, "top"),
+        "ties",
+        ("with_ties",),
+        value=_values(all=True, content=False),
+    ),
+    Row(("flows", ANY, "processor"), "by", ("group_by",)),
+    Row(("flows", ANY, "processor"), "expire", ("gap",)),
+    Row(("flows", ANY, "processor"), "snapshot", ("state",)),
+    Row(("flows", ANY, "drift"), "new", ("new_columns",), value=_values(refuse="fail")),
+    Row(
+        ("flows", ANY, "drift"),
+        "missing",
+        ("missing_columns",),
+        value=_values(refuse="fail", accept="allow"),
+    ),
+    Row(_SINK, "of", ("from",), value=_values(applied="table", quarantined="quarantine")),
+    Row(
+        _SINK,
+        "delivery",
+        ("kafka", "delivery"),
+        "a Postgres sink has no choice: a batch is a transaction",
+    ),
+    Row((*_SINK, "kafka"), "keys", (), _KEYS),
+    Row((*_SINK, "postgres"), "keys", (), _KEYS),
+    Row((*_SINK, "kafka"), "create", (), _RECORDS),
+    Row((*_SINK, "postgres"), "create", (), _RECORDS),
+    Row((*_SINK, "kafka"), "markers", ("marker_topic",)),
+    Row((*_SINK, "kafka"), "place_by", ("partition_by",)),
+    Row((*_SINK, "kafka"), "compression", (), "messages are compressed by lz4"),
+    Row((*_SINK, "kafka"), "delivery_timeout", (), "a message has two minutes"),
+)
+"""The keys of pipeline files before version 1."""
+OLD_VALUES: Mapping[Place, Mapping[str, str]] = {
+    ("flows", ANY, "drift", "new_columns"): {"refuse": "fail", "accept": "rescue"},
+    ("flows", ANY, "drift", "missing_columns"): {"refuse": "fail", "accept": "allow"},
+    ("flows", ANY, "sinks", ANY, "from"): {"applied": "table", "quarantined": "quarantine"},
+}
+"""Values before version 1 of keys that bear their new name, and those of now."""
+_DERIVED_KEYS = "`keys` of `target`: the newest row per key is kept; without them rows are appended"
+_ORDER = "`sequence_by` of `target`, which orders the changes of a key"
+_STARTS = "`starting_offsets` of `kafka`: earliest, latest, or a time"
+_REBUILDS = "no key: `draindown rebuild PIPELINE/FLOW` reads everything again beside the table"
+_HISTORY = "`stored_as_scd_type: 2` of `target`"
+_COMPARED = (
+    "whole snapshots are not compared: of a key that one lacks nobody knows whether it is deleted or "
+    "late. Append each with its time and its deletes as rows, and keep the history of that table: "
+    "target: {keys: ..., sequence_by: ..., stored_as_scd_type: 2, apply_as_deletes: ...}"
+)
+_CHECKPOINT = "no key: draindown keeps what it has read in the lake"
+FOREIGN: Mapping[str, str] = {
+    **dict.fromkeys(("primary_key", "primary_keys", "unique_key", "merge_key"), _DERIVED_KEYS),
+    **dict.fromkeys(("cursor_field", "cursor", "incremental"), _ORDER),
+    **dict.fromkeys(("write_disposition", "materialized", "incremental_strategy"), _DERIVED_KEYS),
+    "watermark": "`allowed_lateness` of the derived flow, measured from the arrival of a row",
+    **dict.fromkeys(("nullValue", "null_value"), "`null_marker`"),
+    **dict.fromkeys(("sep", "separator"), "`delimiter`"),
+    **dict.fromkeys(("subscribe", "topic_list"), "`topics` of `kafka`"),
+    "subscribePattern": "`topic_pattern` of `kafka`",
+    **dict.fromkeys(("startingOffsets", "auto_offset_reset", "scan_startup_mode"), _STARTS),
+    **dict.fromkeys(("group_id", "group.id"), "no key: draindown keeps its offsets in the lake"),
+    **dict.fromkeys(("full_refresh", "full-refresh"), _REBUILDS),
+    "backfill": "no key: trigger a backfill of the DAG, or `draindown replay PIPELINE/FLOW`",
+    **dict.fromkeys(("scd_type", "scd2"), _HISTORY),
+    **dict.fromkeys(("checkpoint", "checkpoint_location", "checkpointLocation"), _CHECKPOINT),
+    "tests": "`expectations`: the name of a suite in expectations/",
+    "schema": "`columns`: name and type of each column",
+    **dict.fromkeys(
+        ("schema_evolution", "mergeSchema", "on_schema_change"),
+        "`drift: {new_columns: rescue | add | fail}`",
+    ),
+    "sources": "one `source` per flow: a glob with braces takes several directories of one format",
+}
+"""What people write first who come from other tools: what to write instead."""
+UNSUPPORTED: Mapping[str, str] = {
+    "ignore_null_updates": "it is of flows that read files or topics. Append all events, and take the "
+    "newest value of each in a `query`: "
+    "(max(struct(updated_at, status)) filter (where status is not null)).status",
+    **dict.fromkeys(
+        ("snapshot", "snapshots", "from_snapshot", "auto_cdc_from_snapshot"), _COMPARED
+    ),
+    "as_of": "what a history says of a time is looked up: `lookup: {table: HISTORY, on: [...], as_of: "
+    "<time column>}` gives each row the columns of the one row that was valid then",
+}
+"""What Spark has, or a part of another kind, and this one has not, each with what does it."""
+
+
+def problems(document: object) -> Iterator[tuple[Place, str, Sequence[Place]]]:
+    """Yield the old words of a document: path, what to write, and the paths about which no further
+    problem says anything new.
+    """
+    for row in RENAMED:
+        for path, parent in _found(document, row.place):
+            if isinstance(parent, dict) and row.old in parent:
+                whole = (*path, row.old)
+                silent = [(*path, name) for name in row.silent]
+                yield whole, row.message(parent[row.old]), [whole, (*path, *row.new), *silent]
+    for place, words in OLD_VALUES.items():
+        for path, value in _found(document, place):
+            if isinstance(value, str) and value in words:
+                yield path, f"`{value}` is `{words[value]}` in version 1", [path]
+    for path, flow in _found(document, ("flows", ANY)):
+        if isinstance(flow, dict):
+            yield from _reshaped(path, flow)
+
+
+def _found(value: object, place: Sequence[str], path: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Yield the values at a place of a document, each with its path."""
+    if not place:
+        yield path, value
+        return
+    members = dict(enumerate(value)) if isinstance(value, list) else value
+    if not isinstance(members, dict):
+        return
+    for name, member in members.items():
+        if place[0] == ANY or str(name) in place[0].split("|"):
+            yield from _found(member, place[1:], (*path, str(name)))
+
+
+def _reshaped(path: Place, flow: Mapping[str, Any]) -> Iterator[tuple[Place, str, Sequence[Place]]]:
+    """Yield a join or a lookup that names its tables as before, with the new block."""
+    source, join, lookup = (flow.get(key) for key in ("source", "join", "lookup"))
+    tables = source.get("tables") if isinstance(source, dict) else None
+    named = {_name(one): one for one in tables} if isinstance(tables, list) else {}
+    silent = [(*path, "source"), (*path, "join"), (*path, "lookup")]
+    old = {"left", "right", "times", "within", "between"}
+    if isinstance(join, dict) and not old.isdisjoint(join):
+        left, right = join.get("left", "LEFT"), join.get("right", "RIGHT")
+        block = _paired(join, old, right, named)
+        if "times" in join:
+            first, second = (*_pair(join["times"]), "LEFT", "RIGHT")[:2]
+            bound = join.get("between", ["0 minutes", join.get("within", "DURATION")])
+            block["interval"] = {"left": first, "right": second, "between": bound}
+        yield (*path, "join"), _new_block("join", left, block), silent
+    elif isinstance(lookup, dict) and named:
+        right = lookup.get("table", "TABLE")
+        left = next((name for name in named if name != right), "TABLE")
+        block = _paired(lookup, {"table"}, right, named)
+        if block.get("as_of") == "latest":
+            del block["as_of"]
+        yield (*path, "lookup"), _new_block("lookup", left, block), silent
+
+
+def _paired(
+    part: Mapping[str, Any], old: set[str], right: object, named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the block of a part that names its second table, whose own columns `on` names now."""
+    entry = named.get(str(right))
+    keys = entry.get("keys", {}) if isinstance(entry, dict) else {}
+    on = part.get("on", [])
+    if keys and isinstance(on, list):
+        on = {str(name): keys.get(name, name) for name in on}
+    rest = {key: value for key, value in part.items() if key not in old | {"on"}}
+    return {"table": right, "on": on, **rest}
+
+
+def _new_block(kind: str, left: object, block: Mapping[str, Any]) -> str:
+    new = f"source: {_flow({'table': left})}; {kind}: {_flow(block)}"
+    return f"names each table once in version 1; write {new}"
+
+
+def _name(table: object) -> str:
+    return str(table.get("table")) if isinstance(table, dict) else str(table)
+
+
+def _pair(value: object) -> list[object]:
+    return list(value) if isinstance(value, list) else []
+
+
+def _is_short(value: object) -> bool:
+    return not isinstance(value, dict | list) or len(_flow(value)) <= 60
+
+
+def _nested(path: Place, value: object) -> str:
+    for key in reversed(path[1:]):
+        value = {key: value}
+    return f"{path[0]}: {_flow(value)}"
+
+
+def _flow(value: object) -> str:
+    """Return a value as YAML on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**31)
+    text = text.removesuffix("\n").removesuffix("\n...").strip()
+    return text.replace("'on':", "on:")  # quoted for readers of YAML 1.1, to whom `on` is true
