@@ -167,7 +167,7 @@ class Checkpoint:
         return self._listed[kind]
 
     def _list(self, kind: str) -> list[int]:
-        names = (entry.key.rpartition("/")[2] for entry in self._store.list(f"{self.path}/{kind}/"))
+        names = (entry.name for entry in self._store.list(f"{self.path}/{kind}/"))
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def _offset(self, batch: int) -> Offset:

@@ -34,11 +34,7 @@ class DeltaLog:
         """
         greater = self._key(after) if after >= 0 else None
         found = store_of(self.home).list(f"{self.home}/0", greater)
-        return {
-            int(entry.key.rpartition("/")[2][:20]): entry
-            for entry in found
-            if _COMMIT.fullmatch(entry.key.rpartition("/")[2])
-        }
+        return {int(entry.name[:20]): entry for entry in found if _COMMIT.fullmatch(entry.name)}
 
     def newest(self, most: int) -> dict[int, Entry]:
         """Return the newest commits, ascending. Looks only at those from the newest checkpoint on."""
@@ -55,7 +51,7 @@ class DeltaLog:
     def checkpoints(self) -> list[Entry]:
         """Return the Parquet files of the checkpoints, ascending."""
         found = store_of(self.home).list(f"{self.home}/0")
-        return [entry for entry in found if _CHECKPOINT.fullmatch(entry.key.rpartition("/")[2])]
+        return [entry for entry in found if _CHECKPOINT.fullmatch(entry.name)]
 
     def commit(self, number: int) -> Entry | None:
         """Return the file of a commit, or None if the log has it no more."""

@@ -96,7 +96,7 @@ class Revisions(Generic[T]):
 
     def _numbers(self) -> list[int]:
         prefix = f"{self.home}/0"  # a number has ten digits; fewer other keys are listed
-        names = (entry.key.rpartition("/")[2] for entry in store_of(prefix).list(prefix))
+        names = (entry.name for entry in store_of(prefix).list(prefix))
         return [int(found[1]) for name in names if (found := _NAME.fullmatch(name))]
 
     def _revision(self, number: int) -> Document:

@@ -28,6 +28,11 @@ class Entry:
     size: int
     modified: datetime
 
+    @property
+    def name(self) -> str:
+        """What is behind the last slash of the key."""
+        return self.key.rpartition("/")[2]
+
 
 class Store(Protocol):
     """The interface of a lake's store.

@@ -72,7 +72,7 @@ class Epochs:
 
     def newest(self) -> int:
         """Return the number of the newest epoch, 0 before the first."""
-        names = (entry.key.rpartition("/")[2] for entry in self._store.list(f"{self.home}/"))
+        names = (entry.name for entry in self._store.list(f"{self.home}/"))
         return max((int(found[1]) for name in names if (found := _NAME.fullmatch(name))), default=0)
 
     def card(self, number: int) -> Mapping[str, Any]:
@@ -155,7 +155,7 @@ class Epochs:
     def prune(self, newest: int) -> None:
         """Remove the files of all epochs but the last KEPT."""
         for entry in self._store.list(f"{self.home}/"):
-            found = _ANY.fullmatch(entry.key.rpartition("/")[2])
+            found = _ANY.fullmatch(entry.name)
             if found and int(found[1]) <= newest - KEPT:
                 self._store.delete(entry.key)
 
