@@ -18,7 +18,6 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError, TransientError
 from draindown.cli.program import main
-from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import discards, generations, quarantine, resume
 from draindown.gate import published
@@ -288,21 +287,6 @@ def test_a_changed_transform_is_another_contract(tmp_path: Path) -> None:
     assert rebuild.plan(asked).state == "begun"
     (home / "shared.py").write_text("FACTOR = 2\n")
     assert code_of(lambda: rebuild.plan(asked)) == "rebuild-other-contract"
-
-
-def test_a_rebuild_goes_on_after_an_upgrade_that_brought_settings(tmp_path: Path) -> None:
-    """The hash that an earlier version wrote of this flow: settings that came later and say nothing
-    are not in it.
-    """
-    document = {"source": {"files": "in/*.json", "format": "json"}}
-    document |= {"columns": {"id": "string not null", "n": "int not null"}}
-    document |= {"target": {"keys": ["id"], "sequence_by": ["n"]}}
-    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": {"f": document}})
-    asked = Request(spec=spec, flow="f", step="drain", run_id="r", root=str(tmp_path))
-    assert rebuild._contract(asked)[:16] == "421d54870d4f8859"
-    merged = document | {"target": document["target"] | {"ignore_null_updates": True}}
-    other = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": {"f": merged}})
-    assert rebuild._contract(asked.model_copy(update={"spec": other}))[:16] != "421d54870d4f8859"
 
 
 class Died(Exception):

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from draindown.base.digests import Meaning
 from draindown.config.base import Problem, refuse
 from draindown.config.names import ColumnName, Identifier, unlike
 from draindown.config.pairing import CHOSEN, Chosen, Pairing
@@ -152,6 +153,11 @@ class Join(Pairing):
             f"the pairs of its {keys} in the stretch of time that {self.left} has near it, "
             f"before and after the change"
         )
+
+    def meaning(self) -> Meaning:
+        """Return what the part says, in the words of its digest."""
+        interval = [*self.times, *self.bound] if self.times else None
+        return {**super().meaning(), "interval": interval, "outer": self.is_outer}
 
     def made(self) -> list[str]:
         """Return the result's columns that neither table has."""

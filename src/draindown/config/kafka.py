@@ -197,16 +197,6 @@ class KafkaSource(SourceSpec):
     kind = "kafka"
     own_intakes = True
     bytes_estimated = True
-    beside_rows = frozenset(
-        {
-            "kafka",
-            "keep_raw",
-            "max_bytes_per_trigger",
-            "max_offsets_per_trigger",
-            "starting",
-            "transactional",
-        }
-    )
     PLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "key": _SCALARS,
         "header:": _SCALARS,

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from draindown.base.digests import Meaning
 from draindown.config.kafka import KafkaConnection, Topic
 from draindown.config.names import ColumnName
 from draindown.config.sink import AT_LEAST_ONCE, EXACTLY_ONCE, SinkSpec
@@ -17,7 +18,6 @@ class KafkaSink(KafkaConnection, SinkSpec):
 
     kind = "kafka"
     DELIVERIES = (AT_LEAST_ONCE, EXACTLY_ONCE)
-    TARGET = ("bootstrap_servers", "topic")
     OF_DELIVERY = dict.fromkeys(("markers", "create", "transaction_timeout"), EXACTLY_ONCE)
 
     topic: Topic = Field(description="The topic. It must exist.", examples=["spend-5m"])
@@ -48,6 +48,10 @@ class KafkaSink(KafkaConnection, SinkSpec):
         default=60,
         description="How long the brokers keep a transaction open whose driver is gone; readers wait behind it.",
     )
+
+    def meaning(self) -> Meaning:
+        """Return which topic it is, in the words of a sink's fingerprint."""
+        return {"bootstrap_servers": self.bootstrap_servers, "topic": self.topic}
 
     @property
     def place(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
+from draindown.base.digests import Meaning
 from draindown.config import expression_names, sinks
 from draindown.config.base import Model, Problem, refuse
 from draindown.config.column_types import UNSTORED_WHY, Column
@@ -119,6 +120,17 @@ class FlowSpec(Model):
             ]
         )
         return self
+
+    def meaning(self) -> Meaning:
+        """Return what decides which rows a record becomes, in the words of a rebuild's digest."""
+        return {
+            "source": self.source.meaning(),
+            "columns": {name: column.meaning() for name, column in self.columns.items()},
+            "rules": self.rules,
+            "drift": self.drift.meaning(),
+            "transform": self.transform,
+            "target": self.target.meaning(),
+        }
 
     @property
     def record_columns(self) -> dict[str, Column]:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
+from draindown.base.digests import Meaning
 from draindown.config.sink import AT_LEAST_ONCE, EXACTLY_ONCE, SinkSpec
 from draindown.config.units import Duration
 
@@ -58,7 +59,6 @@ class PostgresSink(SinkSpec):
 
     kind = "postgres"
     DELIVERIES = (EXACTLY_ONCE,)
-    TARGET = ("url", "table")
     REFUSED = {  # noqa: RUF012 - a ClassVar of the base
         AT_LEAST_ONCE: "a batch is a transaction that records the batch: leave `delivery` out"
     }
@@ -85,6 +85,10 @@ class PostgresSink(SinkSpec):
         default=60,
         description="How long the server may take for one step of a batch, a wait for locks included.",
     )
+
+    def meaning(self) -> Meaning:
+        """Return which table it is, in the words of a sink's fingerprint."""
+        return {"url": self.url, "table": self.table}
 
     @property
     def place(self) -> str:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from draindown.base.digests import Meaning
 from draindown.config.base import Model
 from draindown.config.names import ColumnName
 
@@ -26,8 +27,6 @@ class SinkSpec(Model):
     """Why it has no other delivery, with the way out."""
     OF_DELIVERY: ClassVar[Mapping[str, str]] = {}
     """The fields that count for one delivery only, with that delivery."""
-    TARGET: ClassVar[tuple[str, ...]]
-    """The fields that say which table or topic it is."""
 
     keys: list[ColumnName] | None = Field(
         default=None,
@@ -35,6 +34,10 @@ class SinkSpec(Model):
         description="Columns that identify a row. Absent: the keys of the target.",
         examples=[["payment_id"]],
     )
+
+    def meaning(self) -> Meaning:
+        """Return which table or topic it is, in the words of a sink's fingerprint."""
+        raise NotImplementedError
 
     @property
     def place(self) -> str:

@@ -4,13 +4,12 @@ names.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
+from draindown.base.digests import Meaning, digest
 from draindown.config import expression_names
 from draindown.config.base import Model, Problem, refuse, repeated
 from draindown.config.kafka_sink import KafkaSink
@@ -209,10 +208,18 @@ class FlowSink(Model):
 
         `zone`: the time zone in which `where` is evaluated.
         """
-        target = {name: getattr(self.part, name) for name in self.part.TARGET}
-        said = [self.kind, target, self.where, self.columns, self.of, list(keys)]
-        said += [zone] if self.where is not None and zone != "UTC" else []
-        return hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()[:16]
+        columns = self.columns
+        named = dict(zip(columns, columns, strict=True)) if isinstance(columns, list) else columns
+        said: Meaning = {
+            "kind": self.kind,
+            "target": self.part.meaning(),
+            "from": "quarantine" if self.is_of_refused else "table",
+            "where": self.where,
+            "zone": None if self.where is None else zone,
+            "columns": None if named is None else list(named.items()),
+            "keys": list(keys),
+        }
+        return digest(said)[:16]
 
 
 def _impossible(given: Mapping[str, Any]) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from draindown.base.digests import Meaning
 from draindown.config.base import Model, refuse
 from draindown.config.units import Share
 
@@ -27,6 +28,13 @@ class Drift(Model):
         "refuse: the batch ends red before anything is written.",
         examples=["refuse"],
     )
+
+    def meaning(self) -> Meaning:
+        """Return what the file says, in the words of a rebuild's digest; defaults are not said."""
+        return {
+            "new_columns": {"add": "add", "refuse": "fail"}.get(self.new),
+            "missing_columns": {"refuse": "fail"}.get(self.missing),
+        }
 
 
 class QuarantineBounds(Model):
