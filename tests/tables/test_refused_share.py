@@ -292,7 +292,7 @@ def test_a_check_that_publishes_while_one_looks_publishes_nothing_that_is_not_th
 
 
 def test_a_report_that_can_not_be_read_costs_a_forecast_and_no_plan(asked: Request) -> None:
-    for row, text in (("r1", ""), ("r2", '{"format": 1}')):
+    for row, text in (("r1", ""), ("r2", '{"format": 2}')):
         home = Path(asked.layout.run_reports(row))
         home.mkdir(parents=True)
         (home / "drain.json").write_text(text)

@@ -319,7 +319,7 @@ def test_whoever_waits_needs_no_clock_of_another_host(tmp_path: Path, shift: int
 
 @pytest.mark.parametrize(
     ("card", "beat"),
-    [(b"", None), (b"{", b""), (b"[]", b"\xff"), (b'{"format": 1, "expires": ""}', b"3")],
+    [(b"", None), (b"{", b""), (b"[]", b"\xff"), (b'{"format": 2, "expires": ""}', b"3")],
 )
 def test_torn_files_of_a_dead_holder_cost_no_more_than_the_wait(
     tmp_path: Path, card: bytes, beat: bytes | None
@@ -707,7 +707,7 @@ def test_whoever_holds_it_in_one_form_is_seen_by_who_asked_in_the_other_before(
 
 @pytest.mark.parametrize("said", ["Infinity", "NaN", "-1", "1e400", f"{LONGEST + 1}"])
 def test_an_impossible_patience_is_none(tmp_path: Path, said: str) -> None:
-    Path(tmp_path, "0000000001.json").write_text(f'{{"format": 1, "expires": {said}}}')
+    Path(tmp_path, "0000000001.json").write_text(f'{{"format": 2, "expires": {said}}}')
     assert Epochs(str(tmp_path), 2.0).patience(1) == 2.0
 
 

@@ -28,7 +28,6 @@ from draindown.sources.batch_size import Bound
 from draindown.sources.port import Look
 from draindown.sources.tables import readers, registered
 from draindown.sources.tables import source as tables
-from draindown.sources.tables.pinning import OWN
 from draindown.sources.tables.source import Tables, part_way
 from draindown.sources.tables.upstream import FEED
 from draindown.spark.checks import check
@@ -363,19 +362,6 @@ def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Pat
         "source-replaced",
         "draindown reset p --flow d",
     )
-
-
-def test_an_intake_that_does_not_know_when_a_version_was_committed_goes_on(
-    project: Project,
-) -> None:
-    """It was made by an earlier version; a stream reads it, so it gets no column."""
-    earlier = pa.schema([one for one in OWN if one.name != "committed_ms"])
-    intake.create(project.layout, 1, earlier)
-    for rows in ([1, 2], [3]):
-        project.write(rows)
-        project.publish()
-        assert "committed_ms" not in project.pin()[0]
-    assert not project.look().units
 
 
 def test_a_version_that_is_published_while_a_plan_looks_is_left_to_the_next_one(

@@ -58,9 +58,7 @@ def test_rows_that_were_appended_are_not_merged_by_keys() -> None:
         "the table's rows were appended without keys, and the spec has keys"
     ]
     assert list(other_form(appended, appended)) == list(other_form(keyed, keyed)) == []
-    assert list(other_form(keyed, appended)) == [], (
-        "append tables of earlier versions lack `_origin`"
-    )
+    assert list(other_form(keyed, appended)) == [], "the table says that it has keys"
 
 
 def test_a_table_takes_missing_values_at_any_depth() -> None:

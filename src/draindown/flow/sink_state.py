@@ -141,16 +141,16 @@ class SinkState:
 
     @classmethod
     def _parsed(cls, content: dict[str, Any]) -> Self:
-        fill = content.get("fill")
+        fill = content["fill"]
         return cls(
             filled=str(content["filled"]),
             stale=str(content["stale"]),
             fills=int(content["fills"]),
-            fill=None if fill is None else Fill(**fill | {"bases": tuple(fill.get("bases", ()))}),
+            fill=None if fill is None else Fill(**fill | {"bases": tuple(fill["bases"])}),
             sendings=tuple(Sending(**one) for one in content["sendings"]),
             given_up=tuple(content["given_up"]),
-            skips=tuple(Skip(**one) for one in content.get("skips", ())),
-            bases=tuple(content.get("bases", ())),
+            skips=tuple(Skip(**one) for one in content["skips"]),
+            bases=tuple(content["bases"]),
         )
 
     def write(self, layout: FlowHome, name: str) -> None:

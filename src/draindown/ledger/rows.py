@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from draindown.base.errors import TerminalError
 from draindown.lake.commits import Commit
+from draindown.lake.formats import FIELD, FORMAT, refuse_unknown
 from draindown.lake.transactions import WriterId
 
 Place = tuple[int, str, int]
@@ -64,8 +65,6 @@ SINK_FATES = ("sent", "deleted", "passed", "unsendable")
 """What becomes of a row at a sink: sent, deleted there, passed over as `where` says, or not to be
 held by it.
 """
-_FORMERLY = "cut"
-"""The name of `slice` in ledgers and commits of earlier versions."""
 TIMES = ("changed_at", "started_at", "finished_at")
 _KEY = "draindown"
 _SWAP = "draindown_rebuilt"
@@ -104,12 +103,12 @@ class BatchRow:
     batch that reads no source (kinds quarantine and gate) has records and no units. `irrelevant`:
     images without a trace in what the query reads, such as an update of other columns. `absent`:
     touched keys that neither the query returns nor the table has. `reread`: rows in the files of
-    the sources that could hold rows of touched keys, of those that are read again; 0 in rows of
-    older versions. `remembered`: deletes of keys that the target did not hold, or of which it keeps
+    the sources that could hold rows of touched keys, of those that are read again.
+    `remembered`: deletes of keys that the target did not hold, or of which it keeps
     newer columns; of a history the events that were added to the hidden. `history`: by which
     columns a history was folded, or rows were merged, as JSON. `changed_at`: timestamp of the rows
     that the batch changed, later than that of every earlier batch. `start`: the start of the step
-    that committed the batch; "" in rows of older versions. `sinks`: by sink, what became of the
+    that committed the batch. `sinks`: by sink, what became of the
     rows there: applied = sent + deleted + passed + unsendable. A sink of refused rows has their
     number as `quarantined` in the place of applied; of rows that are merged it is those that
     differ.
@@ -205,8 +204,6 @@ class BatchRow:
         """Inverse of `as_dict`. Ignores fields that this version does not have."""
         known = {f.name for f in fields(cls)}
         values = {k: v for k, v in row.items() if k in known and v is not None}
-        if row.get(_FORMERLY) is not None:
-            values.setdefault("slice", row[_FORMERLY])
         for name in TIMES:
             if isinstance(values.get(name), str):
                 values[name] = datetime.fromisoformat(values[name])
@@ -217,7 +214,7 @@ class BatchRow:
 
     def as_metadata(self) -> str:
         """Return what is known before the target's commit, as JSON for its `userMetadata`."""
-        return json.dumps({_KEY: self.as_dict()}, separators=(",", ":"))
+        return json.dumps({_KEY: {FIELD: FORMAT, **self.as_dict()}}, separators=(",", ":"))
 
 
 def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None = None) -> BatchRow:
@@ -290,10 +287,14 @@ def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
 
 
 def from_commit(commit: Commit) -> BatchRow | None:
-    """Return the ledger row of a target's commit, or None if draindown did not write the commit."""
+    """Return the ledger row of a target's commit, or None if draindown did not write the commit.
+
+    Raises TerminalError `format-unknown`.
+    """
     known = commit.note.get(_KEY)
     if not isinstance(known, dict):
         return None
+    refuse_unknown(f"the batch of table version {commit.version}", known.get(FIELD))
     finished = datetime.fromtimestamp(commit.timestamp / 1000, UTC)
     row = replace(BatchRow.from_dict(known), finished_at=finished, table_version=commit.version)
     if row.started_at is not None:
@@ -323,7 +324,9 @@ def adds_up(commit: Commit) -> bool:
     """Return whether `closed` accepts a commit."""
     try:
         return closed(commit) is not None
-    except TerminalError:
+    except TerminalError as error:
+        if error.code != "ledger-does-not-add-up":
+            raise
         return False
 
 
@@ -344,14 +347,21 @@ class Swap:
 
     def as_metadata(self) -> str:
         """Return the metadata as JSON for the commit's `userMetadata`."""
-        return json.dumps({_SWAP: asdict(self)}, separators=(",", ":"))
+        return json.dumps({_SWAP: {FIELD: FORMAT, **asdict(self)}}, separators=(",", ":"))
 
 
 def swap_of(commit: Commit) -> Swap | None:
-    """Return the swap metadata of a target's commit; None for every other commit."""
+    """Return the swap metadata of a target's commit; None for every other commit.
+
+    Raises TerminalError `format-unknown`.
+    """
+    known = commit.note.get(_SWAP)
+    if not isinstance(known, dict):
+        return None
+    refuse_unknown(f"the rebuild of table version {commit.version}", known.get(FIELD))
     try:
-        return Swap(**commit.note[_SWAP])
-    except (KeyError, TypeError):
+        return Swap(**{name: value for name, value in known.items() if name != FIELD})
+    except TypeError:
         return None
 
 

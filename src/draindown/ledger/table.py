@@ -302,7 +302,7 @@ def last_with(
     return _one(layout, f"select max(batch) as n from t where {where}")
 
 
-_NO_HISTORY = "coalesce(form, 'land') <> 'history'"
+_NO_HISTORY = "form <> 'history'"
 
 
 @dataclass(frozen=True)
