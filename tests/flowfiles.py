@@ -27,7 +27,7 @@ from draindown.sources.port import Progress, Source, Taken
 from draindown.sources.registry import source_of
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
-ORIGIN = pa.struct([("unit", pa.string()), ("position", pa.int64())])
+ORIGIN = pa.struct([("input", pa.string()), ("position", pa.int64())])
 REFUSED = pa.schema(
     [
         (name, pa.string())
@@ -47,7 +47,7 @@ REFUSED = pa.schema(
 
 def places(*positions: int, unit: str = "x") -> pa.Array:
     """The column `origin` of refused rows."""
-    return pa.array([{"unit": unit, "position": position} for position in positions], ORIGIN)
+    return pa.array([{"input": unit, "position": position} for position in positions], ORIGIN)
 
 
 def about(root: Path, flow: Mapping[str, Any], **more: Any) -> Request:

@@ -164,7 +164,7 @@ class LandedLake:
         refused = {"quarantine_id": f"withdrawn {key}", "raw": json.dumps(kept), "kind": "gate"}
         refused |= {"reason": f"gate:{expectation}"}
         refused |= {
-            "origin": {"unit": layout.tables.target.path, "position": 1},
+            "origin": {"input": layout.tables.target.path, "position": 1},
             "generation": 1,
             "batch": 0,
             "refused_at": stamp,
@@ -281,7 +281,7 @@ class LandedLake:
             rows.append(
                 {
                     "quarantine_id": record_id(str(one.file), one.line),
-                    "origin": {"unit": str(one.file), "position": one.line},
+                    "origin": {"input": str(one.file), "position": one.line},
                     "raw": raw,
                     "raw_length": len(raw.encode()),
                     "reason": "malformed" if one.record is None else "type",

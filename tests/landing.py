@@ -295,7 +295,7 @@ def _key(row: Mapping[str, Any]) -> Place:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, int]:
-    return Path(row["origin"]["unit"]).name, row["origin"]["position"]
+    return Path(row["origin"]["input"]).name, row["origin"]["position"]
 
 
 def _dying_at(fault: str | None) -> Callable[[str], None]:

@@ -152,7 +152,7 @@ def _row(rng: Random, known: dict[str, Any], key: tuple[Value, ...]) -> Line:
     extra = rng.choice([None, "1"])
     rescued = json.dumps({"extra": extra}, separators=(",", ":")) if extra else None
     row = known | content | ({"extra": extra} if extra else {})
-    return _line(row, Change(key, known["seq"], content=content | {"_rescued": rescued}))
+    return _line(row, Change(key, known["seq"], content=content | {"_rescued_data": rescued}))
 
 
 def _line(row: dict[str, Any], change: Change) -> Line:

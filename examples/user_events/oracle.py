@@ -179,7 +179,7 @@ def _of_quarantine(layout: FlowHome, refused: Mapping[Place, str]) -> Iterator[s
             if row["reason"] in ("type", "missing")
             else row["reason"]
         )
-        found[(row["origin"]["unit"], row["origin"]["position"]), reason] += 1
+        found[(row["origin"]["input"], row["origin"]["position"]), reason] += 1
     wanted = Counter(refused.items())
     yield from (f"quarantine lacks {place}: {reason}" for place, reason in (wanted - found))
     yield from (

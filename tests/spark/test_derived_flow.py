@@ -551,7 +551,9 @@ def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_pat
     it.deliver(*(it.row(number, 50 * number + 7, "BB") for number in range(4)))
     it.run()
     assert it.proven("hourly") and it.proven("daily") and not it.waits("daily")
-    (read,) = {row["unit"] for row in it.layout("hourly").tables.inputs.rows("select unit from t")}
+    (read,) = {
+        row["input"] for row in it.layout("hourly").tables.inputs.rows("select input from t")
+    }
     assert read == "tables/flights" and not (it.home / "lake").exists()
     (tmp_path / "away").rename(it.home / "lake")
     assert {path: path.stat().st_mtime_ns for path in before} == before, (

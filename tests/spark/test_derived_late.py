@@ -67,7 +67,7 @@ HOURLY = {
 }
 SPEC = {"pipeline": "p", "flows": {"flights": APPEND, "hourly": HOURLY}}
 _TYPES = (
-    "id bigint, carrier string, at timestamp, delay int, _origin struct<unit: string, position: bigint>, "
+    "id bigint, carrier string, at timestamp, delay int, _origin struct<input: string, position: bigint>, "
     "_arrived_at timestamp, _changed_at timestamp"
 )
 Event = tuple[int, str | None, datetime | None, int, tuple[str, int], datetime | None]
@@ -153,7 +153,7 @@ class World:
         self.spark.sql(f"delete from delta.`{self.paths.get(of, self.path)}` where id in ({ids})")
 
     def apply(self, *rows: Event, of: str = "") -> None:
-        names = ("late_id", "source_table", "unit", "position", "arrived_at")
+        names = ("late_id", "source_table", "input", "position", "arrived_at")
         table = of or next(iter(self.paths))
         told = [
             dict(zip(names, (str(row[0]), table, *row[4], row[5]), strict=True)) for row in rows

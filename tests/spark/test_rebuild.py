@@ -108,7 +108,7 @@ def refusals(landing: Landing) -> dict[tuple[str, int], str]:
     """State of each refused row, by file and record."""
     rows = quarantine.listed(landing.layout, quarantine.Filter(state=None))
     found = {
-        (Path(row["origin"]["unit"]).name, row["origin"]["position"]): row["state"] for row in rows
+        (Path(row["origin"]["input"]).name, row["origin"]["position"]): row["state"] for row in rows
     }
     assert len(found) == len(rows), "a row stands in the quarantine twice"
     return found

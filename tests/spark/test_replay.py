@@ -322,7 +322,7 @@ def test_rows_of_a_csv_whose_header_is_lost_are_not_replayed(
     cleared.unlink()
     reset(loose, accept_missing=True)
     strict.drain(spark)
-    ids = {Path(row["origin"]["unit"]).name: row["quarantine_id"] for row in loose.quarantine()}
+    ids = {Path(row["origin"]["input"]).name: row["quarantine_id"] for row in loose.quarantine()}
     with pytest.raises(TerminalError) as caught:
         replay_rows(loose.request("rows", quarantine_ids=tuple(ids.values())), spark)
     assert (caught.value.code, "1.csv:2" in caught.value.found) == ("rows-not-whole", True)
@@ -368,7 +368,7 @@ def test_a_refused_row_of_parquet_has_the_values_of_its_file(
         loose.request("rows", quarantine_ids=tuple(quarantine.identified(loose.layout, ANY))), spark
     )
     values = {
-        row["id"]: (row["b"], row["n"], row["day"], row["later"], row["_rescued"])
+        row["id"]: (row["b"], row["n"], row["day"], row["later"], row["_rescued_data"])
         for row in loose.rows()
     }
     assert values == dict.fromkeys(("k1", "k3"), ("hello", "1.50", date(2026, 7, 1), "new", None))

@@ -329,7 +329,7 @@ def test_an_append_flow_sends_each_row_by_its_origin_and_what_it_refuses_once(
         for row in table(flow.layout.tables.target.path)
         if row["a"] > 10 and row["b"] != "\u0000"
     ]
-    keys = [f"{row['_origin']['unit']}:{row['_origin']['position']}" for row in rows]
+    keys = [f"{row['_origin']['input']}:{row['_origin']['position']}" for row in rows]
     assert sorted(servers["big"].rows) == sorted((key,) for key in keys)
     assert {row["b"] for row in servers["big"].rows.values()} == {"x", "y"}
     (dead,) = servers["dead"].rows.values()

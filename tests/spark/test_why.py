@@ -150,7 +150,9 @@ def test_two_hundred_keys_lead_to_the_records_that_made_them(
         }
         asked += 1
     for row in draw.sample(lake.rows["log"], 20):
-        (found,) = lake.why("log", _origin=f"{row['_origin']['unit']}:{row['_origin']['position']}")
+        (found,) = lake.why(
+            "log", _origin=f"{row['_origin']['input']}:{row['_origin']['position']}"
+        )
         (record,) = _records(found)
         assert (record["id"], record["seq"]) == (row["id"], row["seq"])
         asked += 1

@@ -136,7 +136,7 @@ class World:
             "slice": at + 1,
         }
         row = {
-            "unit": self.path(at),
+            "input": self.path(at),
             "start": 0,
             "until": len(text),
             "bytes": len(content),
@@ -153,7 +153,7 @@ class World:
     def row(self, at: int, position: int, raw: str, **more: Any) -> dict[str, Any]:
         place = {
             "quarantine_id": f"q{at}-{position}",
-            "origin": {"unit": self.path(at), "position": position},
+            "origin": {"input": self.path(at), "position": position},
         }
         what = {
             "raw": raw,
@@ -177,9 +177,9 @@ class World:
         found = []
         for row in (row for row in self.committed if row.kind == "source" and row.units):
             for file in {
-                file["unit"]: file for file in self.intake if file["slice"] == row.slice
+                file["input"]: file for file in self.intake if file["slice"] == row.slice
             }.values():
-                one = Input(file["unit"], 0, file["until"], file["bytes"], row.records)
+                one = Input(file["input"], 0, file["until"], file["bytes"], row.records)
                 found.append(ledger_inputs._flat(row.place, one))
         self.misread(found)
         return found
@@ -216,7 +216,7 @@ class World:
     def _write_target(self, path: str) -> None:
         target = _rows(self.target)
         if not self.keyed:
-            origins = [{"unit": unit, "position": position} for unit, position in self.origins]
+            origins = [{"input": unit, "position": position} for unit, position in self.origins]
             target = target.append_column("_origin", pa.array(origins, ORIGIN))
         for name in self.columns.keys() - {*target.column_names, *self.added}:
             target = target.append_column(name, pa.nulls(len(target), pa.string()))
@@ -295,7 +295,7 @@ def _place(file: int | str, position: int) -> Callable[[World], None]:
 
     def change(world: World) -> None:
         unit = world.path(file) if isinstance(file, int) else file
-        world.refused[0]["origin"] = {"unit": unit, "position": position}
+        world.refused[0]["origin"] = {"input": unit, "position": position}
 
     return change
 
@@ -473,7 +473,7 @@ def test_text_that_is_no_utf8_is_found_in_the_table(tmp_path: Path, form: str) -
     (pq.write_table if form == "parquet" else orc.write_table)(table, path)
     world = World(tmp_path, contents=[b"", b""], source={"files": "in/*", "format": form})
     facts = {
-        "unit": str(path),
+        "input": str(path),
         "bytes": path.stat().st_size,
         "until": 3,
         "lines": None,
@@ -1040,7 +1040,7 @@ def test_columnar_rows_are_counted_by_their_ordinals(
     (pq.write_table if form == "parquet" else orc.write_table)(table, path)
     world = World(tmp_path, keyed, contents=[b"", b""], source={"files": "in/*", "format": form})
     facts = {
-        "unit": str(path),
+        "input": str(path),
         "bytes": path.stat().st_size,
         "until": 4,
         "lines": None,
@@ -1055,7 +1055,7 @@ def test_columnar_rows_are_counted_by_their_ordinals(
     )
     fates = {"inserted": 2, "superseded": 1} if keyed else {"inserted": 3}
     world.committed = [replace(row, reasons={"missing:id": 1}, **fates)]
-    origin = {"unit": str(path), "position": 2}
+    origin = {"input": str(path), "position": 2}
     world.refused = [world.row(0, 2, "{}", origin=origin, reason="missing", field="id")]
     world.origins = [(str(path), n) for n in (1, 3, 4)]
     world.tombstones, world.target = (

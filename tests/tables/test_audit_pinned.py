@@ -46,7 +46,7 @@ def flow(root: Path, read: list[list[Input]], *, held: list[int] | None = None) 
 def _batch(asked: Request, batch: int, read: list[Input], last: int | None) -> None:
     places = [(one.unit, at) for one in read for at in range(one.until - one.records, one.until)]
     places[-1:] = [(places[-1][0], places[-1][1] if last is None else last)]
-    origins = [{"unit": unit, "position": at} for unit, at in places]
+    origins = [{"input": unit, "position": at} for unit, at in places]
     sums = {
         "bytes": sum(one.bytes for one in read),
         "records": len(places),

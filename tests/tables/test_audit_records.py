@@ -51,7 +51,7 @@ def stamp_of(batch: int) -> datetime:
 
 def appended(places: Sequence[tuple[Place, int]]) -> pa.Table:
     """Rows of an append table, of these places and batches."""
-    origins = [{"unit": unit, "position": position} for (unit, position), _ in places]
+    origins = [{"input": unit, "position": position} for (unit, position), _ in places]
     stamps = pa.array([stamp_of(batch) for _, batch in places], pa.timestamp("us", "UTC"))
     n = pa.array([1] * len(origins), pa.int32())
     return pa.table({"n": n, "_origin": pa.array(origins, ORIGIN), "_changed_at": stamps})
@@ -170,7 +170,7 @@ class World:
         found = [
             {
                 "part": raw.RECORDS,
-                "unit": unit,
+                "input": unit,
                 "position": position,
                 "key": key.encode(),
                 "value": value,
@@ -186,7 +186,7 @@ class World:
         found += [
             {
                 "part": raw.RANGES,
-                "unit": s.unit,
+                "input": s.unit,
                 "log": s.topic_id,
                 "from": s.start,
                 "until": s.until,
@@ -205,7 +205,7 @@ class World:
         value = self.records[place][1] or b""
         return {
             "quarantine_id": sha256(f"{unit}\u0001{position}\u0001{log}".encode()).hexdigest(),
-            "origin": {"unit": unit, "position": position},
+            "origin": {"input": unit, "position": position},
             "raw": value.decode("utf-8", "replace"),
             "raw_bytes": value,
             "raw_length": len(value),

@@ -151,7 +151,7 @@ def _many_refused(asked: Request, number: int) -> None:
     row = dict.fromkeys(("raw", "detail", "run_id"), "x") | {"reason": "type", "kind": "source"}
     row |= {"raw_length": 1, "batch": 0, "generation": 1, "first_seen": AT, "refused_at": AT}
     rows = [
-        row | {"quarantine_id": f"q{n:04}", "origin": {"unit": "x", "position": n}}
+        row | {"quarantine_id": f"q{n:04}", "origin": {"input": "x", "position": n}}
         for n in range(number)
     ]
     delta.append(asked.layout.tables.quarantine, pa.Table.from_pylist(rows, REFUSED))

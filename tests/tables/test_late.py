@@ -59,7 +59,7 @@ def told(*numbers: int, at: datetime = NOW, unit: str = "file", of: str = "t") -
     rows = [
         {
             "late_id": f"{one:04x}" if unit == "file" else f"x{one}",
-            "unit": unit,
+            "input": unit,
             "position": one,
             "arrived_at": at,
         }
@@ -80,7 +80,7 @@ def pinned(
     own = {"table_id": "t", "derivation": "d", "fill": fill, "changes": False, "rows": 1}
     own |= {"bucket": bucket[0], "buckets": bucket[1]}
     unit = {
-        "unit": "t",
+        "input": "t",
         "start": -1,
         "until": 1,
         "bytes": 1,
@@ -327,11 +327,17 @@ class Accepting:
                     {
                         "at": self.at(hour),
                         "_arrived_at": self.at(hour) + by,
-                        "_origin": {"unit": "f", "position": hour},
+                        "_origin": {"input": "f", "position": hour},
                     }
                     for hour, by in self.rows
                 ]
-                + [{"at": self.at(9), "_arrived_at": None, "_origin": {"unit": "f", "position": 9}}]
+                + [
+                    {
+                        "at": self.at(9),
+                        "_arrived_at": None,
+                        "_origin": {"input": "f", "position": 9},
+                    }
+                ]
             ),
         )
         place = Place(self.layout, 1, 2)
@@ -400,7 +406,7 @@ def _proves(home: Path, kind: str, decided: int, *found: tuple[Any, ...]) -> boo
                 "k": "a",
                 "at": at(hour),
                 "_arrived_at": at(hour + by),
-                "_origin": {"unit": "f", "position": hour},
+                "_origin": {"input": "f", "position": hour},
             }
             for hour, by in enumerate((0, 3, 3))
         ]

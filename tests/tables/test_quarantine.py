@@ -27,7 +27,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 def refused(identity: str, position: int = 1, **more: Any) -> dict[str, Any]:
     row = {
-        "origin": {"unit": "/in/a.json", "position": position},
+        "origin": {"input": "/in/a.json", "position": position},
         "quarantine_id": identity,
         "raw": "{",
         "raw_bytes": None,

@@ -309,7 +309,7 @@ def refused(
     content = [
         {
             "quarantine_id": known_id,
-            "origin": {"unit": str(Path(asked.root, "in", file)), "position": 1},
+            "origin": {"input": str(Path(asked.root, "in", file)), "position": 1},
             "arrived_at": AT,
             "raw_bytes": None,
             "raw_length": 1,
@@ -451,7 +451,7 @@ def test_rows_of_a_topic_that_was_created_again_are_decided_by_what_the_rebuild_
     old, released, new = (
         {
             "quarantine_id": intake.record_id("t/0", at, log),
-            "origin": {"unit": "t/0", "position": at},
+            "origin": {"input": "t/0", "position": at},
         }
         | {"kind": "source", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
         for log, at in (("old", 3), ("old", 4), ("new", 3))
@@ -479,7 +479,10 @@ def test_a_refused_record_that_a_rebuild_could_not_read_stays_open(tmp_path: Pat
         pinned = positions.rows(spans, record_bytes=1.0, oldest={}, now=AT, compacted=())
         intake.append(layout, generation, positions.OWN, pinned, AT, 1)
     rows = [
-        {"quarantine_id": intake.record_id(unit, at, "x"), "origin": {"unit": unit, "position": at}}
+        {
+            "quarantine_id": intake.record_id(unit, at, "x"),
+            "origin": {"input": unit, "position": at},
+        }
         | {"kind": "source", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
         for unit in ("t/0", "t/1")
         for at in range(10)

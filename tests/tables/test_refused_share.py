@@ -66,7 +66,7 @@ def drain(
 def _row(id: str, path: str, position: int, batch: int, run: str) -> dict[str, object]:
     place = {
         "quarantine_id": id,
-        "origin": {"unit": path, "position": position},
+        "origin": {"input": path, "position": position},
         "batch": batch,
         "generation": 1,
     }

@@ -463,13 +463,13 @@ def test_another_table_under_the_same_derivation_is_told_from_one_that_was_made_
     )
     published.publish(wrong.spec.layout("u"), pointer)
     (row,) = wrong.pin()
-    assert row["unit"] == "tables/u"
+    assert row["input"] == "tables/u"
     assert right.source.is_void(right.layout, 1) and right.look().units == 1, (
         "no batch of it is in the table"
     )
     resume.forget_void(right.layout, 1, right.source)
     (row,) = right.pin()
-    assert (row["unit"], row["rows"]) == ("tables/t", 2)
+    assert (row["input"], row["rows"]) == ("tables/t", 2)
     right.derived()
     (pinned,) = intake.slices(right.layout, 1)
     for refused in (wrong.look, lambda: wrong.source.refuse_changed(pinned.units)):
@@ -489,7 +489,7 @@ def test_lost_decisions_are_named_with_both_ways_out(tmp_path: Path) -> None:
     intake.create(project.layout, 1, tables.OWN)
     own = {
         name: pinned[name]
-        for name in ("unit", "start", "until", "bytes", "unpacked", "records", "arrived_at")
+        for name in ("input", "start", "until", "bytes", "unpacked", "records", "arrived_at")
     }
     own |= {name: pinned[name] for name in tables.OWN.names}
     intake.append(project.layout, 1, tables.OWN, [own | {"decided": 3}], NOW, 1)
@@ -522,7 +522,7 @@ def test_a_lake_goes_on_wherever_it_lies_and_however_its_slices_name_tables(
     with monkeypatch.context() as earlier:
         earlier.setattr(tables, "table_unit", lambda _: unit)
         (fill,) = project.pin()
-    assert fill["unit"] == unit
+    assert fill["input"] == unit
     if moved:
         shutil.copytree(tmp_path / "first", tmp_path / "copy")
         shutil.rmtree(tmp_path / "first")
@@ -533,7 +533,7 @@ def test_a_lake_goes_on_wherever_it_lies_and_however_its_slices_name_tables(
     project.write([3])
     version = project.publish()
     (row,) = project.pin()
-    assert (row["unit"], *_range(row)) == ("tables/t", False, fill["until"], version, 0, 1)
+    assert (row["input"], *_range(row)) == ("tables/t", False, fill["until"], version, 0, 1)
     project.source.read_up_to(1, 3)
     (reader,) = registered.readers(project.upstream)
     assert reader.version == version

@@ -171,7 +171,7 @@ _DEAD = pa.schema(
 
 
 def _fates(found: dict[str, Any]) -> list[tuple[str, int, str]]:
-    return [(one["unit"], one["position"], one["fate"]) for one in found["records"]]
+    return [(one["input"], one["position"], one["fate"]) for one in found["records"]]
 
 
 def _world(root: Path, **more: Any) -> tuple[World, PipelineSpec]:
@@ -264,7 +264,7 @@ def test_what_waits_is_what_the_live_generation_has_not_read(tmp_path: Path) -> 
 def _raw(unit: str, position: int, key: str, value: bytes | None) -> pa.Table:
     row = {
         "part": raw.RECORDS,
-        "unit": unit,
+        "input": unit,
         "log": "x",
         "position": position,
         "day": AT.date(),

@@ -766,7 +766,7 @@ def _refuse(spec: PipelineSpec) -> None:
         | dict.fromkeys(numbers, 1)
         | {"raw_bytes": None, "first_seen": AT, "refused_at": AT}
     )
-    row |= {"origin": {"unit": "x", "position": 1}, "arrived_at": AT}
+    row |= {"origin": {"input": "x", "position": 1}, "arrived_at": AT}
     rows = [
         row | {"quarantine_id": "aa1", "raw": "=\x1b[2J"},
         row | {"quarantine_id": "bb2", "reason": "type"},
@@ -825,7 +825,7 @@ def test_fields_that_the_contract_does_not_name_are_listed_until_it_does(
     code, out, _ = typed(capsys, "report", "orders", "--drift", "--json")
     assert [(row["flow"], row["name"]) for row in json.loads(out)] == [("orders", "ga\x1bte")]
     code, out, _ = typed(capsys, "plan", "orders")
-    assert "fields   1 field kept in _rescued: ga\\x1bte" in out
+    assert "fields   1 field kept in _rescued_data: ga\\x1bte" in out
     code, out, _ = typed(capsys, "plan", "orders", "--json")
     assert [row["name"] for row in json.loads(out)["flows"]["orders"]["drift"]] == ["ga\x1bte"]
 

@@ -158,8 +158,8 @@ def test_what_is_no_news_depends_on_the_policy(layout: FlowHome) -> None:
     assert schema_drift.known(layout, flow(new="refuse", missing="refuse"), {}) == Known(
         all_records=True
     )
-    added = schema_drift.known(layout, flow(new="add"), {"id", "n", "a", "gate", "_rescued"})
-    assert added.fields == {"_own", "A", "gate", "_rescued"}
+    added = schema_drift.known(layout, flow(new="add"), {"id", "n", "a", "gate", "_rescued_data"})
+    assert added.fields == {"_own", "A", "gate", "_rescued_data"}
 
 
 def test_fields_that_got_a_column_are_not_listed_any_more(layout: FlowHome) -> None:

@@ -13,7 +13,7 @@ def _origin(
 ) -> StructType:
     return StructType(
         [
-            StructField("unit", StringType(), unit),
+            StructField("input", StringType(), unit),
             StructField("position", number or LongType(), position),
         ]
     )
@@ -40,7 +40,7 @@ def test_whether_a_value_may_be_missing_is_no_difference(
 def test_types_and_case_are() -> None:
     (told,) = differences(_one(_origin()), _one(_origin(number=IntegerType())))
     assert told.startswith(
-        "column _origin is struct<unit:string,position:bigint> in the table and "
+        "column _origin is struct<input:string,position:bigint> in the table and "
     )
     assert list(differences(_one(LongType(), "a"), _one(StringType(), "a"))) == [
         "column a is bigint in the table and string in the spec"

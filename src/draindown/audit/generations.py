@@ -141,7 +141,7 @@ def _let_through_before(context: AuditContext) -> None:
     """Mark rows that were refused only when their file was read again: the first read put them into
     the table.
     """
-    cut_of = {row["unit"]: row["slice"] for row in _intake(context, 1)}
+    cut_of = {row["input"]: row["slice"] for row in _intake(context, 1)}
     earliest: dict[int, int] = {}
     refused_again = {
         batch.slice: batch.reasons
@@ -156,7 +156,7 @@ def _let_through_before(context: AuditContext) -> None:
             continue  # the same rows were refused before; the record of it was lost with the damaged quarantine
         earliest[batch.slice] = min(batch.generation, earliest.get(batch.slice, batch.generation))
     for row in context.refused:
-        first = earliest.get(cut_of.get(row["origin"]["unit"], -1))
+        first = earliest.get(cut_of.get(row["origin"]["input"], -1))
         later = kind_of(row) == "replay" or (
             kind_of(row) == "source" and first is not None and row["generation"] > first
         )
@@ -165,7 +165,7 @@ def _let_through_before(context: AuditContext) -> None:
 
 
 def _intake(context: AuditContext, generation: int) -> list[dict[str, Any]]:
-    return context.layout.tables.intake(generation).rows("select unit, slice from t")
+    return context.layout.tables.intake(generation).rows("select input, slice from t")
 
 
 def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
@@ -182,10 +182,10 @@ def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
     first, read = context.flow.source.counts_from, defaultdict[str, list[Mapping[str, Any]]](list)
     sql = f"select * from t where slice = {int(batch.slice)}"
     for row in context.layout.tables.intake(batch.generation).rows(sql):
-        read[row["unit"]].append(row)
+        read[row["input"]].append(row)
 
     def is_within(row: Mapping[str, Any]) -> bool:
-        unit, position = row["origin"]["unit"], row["origin"]["position"]
+        unit, position = row["origin"]["input"], row["origin"]["position"]
         return any(
             one["start"] + first <= position < one["until"] + first
             and (

@@ -243,8 +243,8 @@ def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _as_file(row: dict[str, Any], moves: Moves) -> dict[str, Any]:
-    place = moves.place(row["unit"])
-    return row | {"path": row["unit"], "place": place, "size": row["bytes"], "slice": row["slice"]}
+    place = moves.place(row["input"])
+    return row | {"path": row["input"], "place": place, "size": row["bytes"], "slice": row["slice"]}
 
 
 def _all(path: str) -> list[dict[str, Any]]:
@@ -253,7 +253,7 @@ def _all(path: str) -> list[dict[str, Any]]:
 
 def _quarantine(context: AuditContext) -> None:
     first = [row for row in context.refused if kind_of(row) != "quarantine"]
-    for (place, unit), times in Counter((place_of(r), r["origin"]["unit"]) for r in first).items():
+    for (place, unit), times in Counter((place_of(r), r["origin"]["input"]) for r in first).items():
         context.expect_once("quarantine-double", place, unit, times, "times refused")
     for known, times in Counter(r["quarantine_id"] for r in first).items():
         context.expect("quarantine-double-id", known, 1, times)

@@ -46,7 +46,7 @@ class FlowSpec(Model):
     source: AnySource = Field(description="Where the input comes from.")
     columns: dict[ColumnName, Column] = Field(
         min_length=1,
-        description="The contract: name and type of each column. Other fields are kept in `_rescued`.",
+        description="The contract: name and type of each column. Other fields are kept in `_rescued_data`.",
     )
     rules: dict[Identifier, Expression] = Field(
         default_factory=dict,

@@ -36,7 +36,7 @@ from.
 """
 QUARANTINED: Mapping[str, str] = {
     "quarantine_id": "string",
-    "unit": "string",
+    "input": "string",
     "position": "bigint",
     "arrived_at": "timestamp",
     "raw": "string",

@@ -18,7 +18,7 @@ class Drift(Model):
 
     new: Literal["rescue", "add", "refuse"] = Field(
         default="rescue",
-        description="A field the contract doesn't name. rescue: kept in `_rescued`; add: becomes a string column; "
+        description="A field the contract doesn't name. rescue: kept in `_rescued_data`; add: becomes a string column; "
         "refuse: the batch ends red before anything is written.",
         examples=["add"],
     )

@@ -29,7 +29,7 @@ _REFUSED = (
     "raw_bytes",
     "raw_length",
 )
-_RAW = ("part", "unit", "log", "position", "from", "until", "key", "value", "headers", "timestamp")
+_RAW = ("part", "input", "log", "position", "from", "until", "key", "value", "headers", "timestamp")
 _INPUT = ("batch", "slice", "units", "bytes", "records")
 _COUNTS = (
     "quarantined",

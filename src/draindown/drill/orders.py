@@ -184,11 +184,11 @@ def _refused(flow: str, mine: FlowHome, theirs: FlowHome) -> Iterator[Difference
     """Yield refused records that only one lake has, or that were refused for another reason."""
     told = []
     for layout in (mine, theirs):
-        sql = "select quarantine_id as id, origin['unit'] as unit, origin['position'] as position, reason, field from t"
+        sql = "select quarantine_id as id, origin['input'] as input, origin['position'] as position, reason, field from t"
         rows = layout.tables.quarantine.rows(sql)
         told.append(
             {
-                (row["id"], row["reason"], row["field"]): f"{row['unit']}:{row['position']}"
+                (row["id"], row["reason"], row["field"]): f"{row['input']}:{row['position']}"
                 for row in rows
             }
         )

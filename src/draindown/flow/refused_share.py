@@ -35,7 +35,7 @@ State = Literal["", "warned", "failed"]
 _RANK: tuple[State, ...] = ("", "warned", "failed")
 _READER = "read_generation, read_kind, read_batch"
 _READ_BY = """
-    select generation as read_generation, kind as read_kind, batch as read_batch, unit as read_unit,
+    select generation as read_generation, kind as read_kind, batch as read_batch, input as read_unit,
     "from" as read_from, until as read_until from inputs where {batches}
 """
 _SHOWN = ("origin", "reason", "field", "detail")

@@ -56,7 +56,7 @@ class LandedTable:
     def _appended(self, found: Sequence[Row], by_row: Sequence[BatchRow | None]) -> list[Trace]:
         scan, wanted = self._scan(), defaultdict[str, set[int]](set)
         for row in found:
-            wanted[row[_ORIGIN]["unit"]].add(row[_ORIGIN]["position"])
+            wanted[row[_ORIGIN]["input"]].add(row[_ORIGIN]["position"])
         at = {
             (one.unit.name, one.record.position): one
             for unit, some in wanted.items()
@@ -64,7 +64,7 @@ class LandedTable:
         }
         traces = []
         for row, batch in zip(found, by_row, strict=True):
-            unit, position = row[_ORIGIN]["unit"], row[_ORIGIN]["position"]
+            unit, position = row[_ORIGIN]["input"], row[_ORIGIN]["position"]
             hit = at.get((unit, position))
             records = (
                 [

@@ -225,7 +225,9 @@ class Scan:
                 if one["kind"] == GATE:
                     hits.append((one["quarantine_id"], self._withdrawn(one)))
                 else:
-                    origins[one["origin"]["unit"]][one["origin"]["position"]] = one["quarantine_id"]
+                    origins[one["origin"]["input"]][one["origin"]["position"]] = one[
+                        "quarantine_id"
+                    ]
             hits += [
                 (ids[hit.record.position], hit)
                 for unit, ids in origins.items()
@@ -241,7 +243,7 @@ class Scan:
         input.
         """
         origin, read = row["origin"], partial(json_values, self._flow, row["raw"])
-        unit = Unit(origin["unit"], 0, 0, 0, 0, None, EPOCH, {})
+        unit = Unit(origin["input"], 0, 0, 0, 0, None, EPOCH, {})
         return Found(WAITING, unit, Record(origin["position"], row["raw"].encode(), read), None)
 
     def _judged(self, found: Sequence[Found]) -> list[Found]:

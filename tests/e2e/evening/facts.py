@@ -112,8 +112,8 @@ def facts(orders: Orders) -> Facts:
         parked={name for name, state in events.items() if state == "parked"},
         given_up={name for name, state in events.items() if state == "discarded"},
         drained={
-            Path(row["unit"]).name
-            for row in rows(home / "intake", "unit, slice")
+            Path(row["input"]).name
+            for row in rows(home / "intake", "input, slice")
             if row["slice"] in cuts
         },
         version=DeltaTable(str(table)).version() if (table / "_delta_log").is_dir() else -1,

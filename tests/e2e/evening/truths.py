@@ -75,7 +75,7 @@ def _tables(tally: Tally, so: Facts) -> None:
     tally.hold("table", "each key once", len(found), len(so.table))
     tally.hold("table", "rows are those of the oracle", _difference(found, meaning.live), {})
     refused = {
-        (row["origin"]["unit"].rpartition("/")[2], row["origin"]["position"])
+        (row["origin"]["input"].rpartition("/")[2], row["origin"]["position"])
         for row in so.quarantine
     }
     tally.hold(

@@ -30,7 +30,7 @@ _CHOSEN = pa.schema(
     [
         *(("late_id", pa.string()), ("source_table", pa.string())),
         *(
-            ("unit", pa.string()),
+            ("input", pa.string()),
             ("position", pa.int64()),
             ("arrived_at", pa.timestamp("us", "UTC")),
         ),
@@ -49,7 +49,7 @@ _DECISION = pa.schema(
 )
 _SHOWN = "late_id, source_table, origin, event_time, arrived_at, lateness, window_start, groups, record, state"
 _PLACES = (
-    "late_id, source_table, origin['unit'] as unit, origin['position'] as position, arrived_at"
+    "late_id, source_table, origin['input'] as input, origin['position'] as position, arrived_at"
 )
 _SEEN = (
     "select * from (select *, row_number() over (partition by late_id order by generation desc, slice desc) as _newest "
@@ -87,7 +87,7 @@ def applied(layout: FlowHome, until: int) -> pa.Table:
     applied.
     """
     log = layout.tables.late_decisions
-    names = ("source_table", "unit", "position", "arrived_at")
+    names = ("source_table", "input", "position", "arrived_at")
     if not until or not log.exists:
         return pa.schema([_CHOSEN.field(name) for name in names]).empty_table()
     return log.query(

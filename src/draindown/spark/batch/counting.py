@@ -43,7 +43,7 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
         extra.append(F.max(F.when(good, _sequence(frame, goal.sequence_by[0]))).alias("_s"))
     drifted = [
         F.count("_drift").alias("marked"),
-        F.count(F.when(good, F.col("_rescued"))).alias("unknown"),
+        F.count(F.when(good, F.col("_rescued_data"))).alias("unknown"),
     ]
     groups = (
         frame.groupBy("_unit", "_block", "_blank", F.col(f"{WHY}.reason"), F.col(f"{WHY}.field"))

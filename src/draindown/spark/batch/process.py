@@ -115,7 +115,7 @@ def _accepted(
     names = [
         name
         for name in good.columns
-        if name not in KEPT or name in (*PLACE, ARRIVED, "_rescued", "_delete")
+        if name not in KEPT or name in (*PLACE, ARRIVED, "_rescued_data", "_delete")
     ]
     return Accepted(
         writer=batch.writer,

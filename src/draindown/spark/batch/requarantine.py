@@ -76,7 +76,7 @@ def _held(writer: Writer, bad: DataFrame, units: Sequence[Unit]) -> DataFrame | 
         bad.sparkSession, {"_name": TEXT, "_log": TEXT, "_first": NUMBER, "_end": NUMBER}, ranges
     )
     among = (
-        (F.col("origin.unit") == F.col("_name"))
+        (F.col("origin.input") == F.col("_name"))
         & (F.col("origin.position") >= F.col("_first"))
         & (F.col("origin.position") < F.col("_end"))
         & (F.col("quarantine_id") == quarantine_writer.id_of("origin", F.col("_log")))

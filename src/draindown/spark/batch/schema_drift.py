@@ -45,7 +45,7 @@ class Found:
     Attributes:
         sightings: the drift to record.
         columns: existing and new target columns for fields outside the contract, sorted by name.
-        reserved: names of fields that stay in `_rescued`.
+        reserved: names of fields that stay in `_rescued_data`.
         unknown: whether an accepted row has a field that the contract does not name.
     """
 
@@ -55,7 +55,7 @@ class Found:
     unknown: bool = False
 
     def spread(self, good: DataFrame) -> DataFrame:
-        """Return the accepted rows with `columns`, whose values move out of `_rescued`."""
+        """Return the accepted rows with `columns`, whose values move out of `_rescued_data`."""
         if not self.unknown:
             return drift_marks.empty(good, self.columns)
         return drift_marks.spread(good, self.columns, self.reserved)

@@ -27,7 +27,18 @@ from draindown.spark.sql import literal, quoted, try_eval
 
 WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""
-KEPT = ("_rescued", "_drift", "_delete", "_blank", WHY, "_raw", ENVELOPE, SHAPE, ARRIVED, *PLACE)
+KEPT = (
+    "_rescued_data",
+    "_drift",
+    "_delete",
+    "_blank",
+    WHY,
+    "_raw",
+    ENVELOPE,
+    SHAPE,
+    ARRIVED,
+    *PLACE,
+)
 """The columns that `parse` adds to those of the contract; ENVELOPE, SHAPE and ARRIVED only where
 the records have them.
 
@@ -116,7 +127,7 @@ def _judge(
         *[F.when(good, F.col(quoted(name))).alias(name) for name in flow.columns],
         # of a refused record too where it shows drift: the finding says what type the field looks
         # like
-        F.when(good | F.col("_drift").isNotNull(), F.col("_unknown")).alias("_rescued"),
+        F.when(good | F.col("_drift").isNotNull(), F.col("_unknown")).alias("_rescued_data"),
         "_drift",
         "_delete",
         "_blank",

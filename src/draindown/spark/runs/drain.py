@@ -114,7 +114,7 @@ def _collected(references: DataFrame) -> Slice:
         }
         for row in references.collect()
     ]
-    (found,) = slices_of(sorted(rows, key=lambda row: row["unit"]))
+    (found,) = slices_of(sorted(rows, key=lambda row: row["input"]))
     return found
 
 

@@ -140,7 +140,7 @@ def _refuse_unnamed(request: Request, rows: Sequence[Mapping[str, Any]]) -> None
     if not request.flow_spec.source.has_header:
         return
     headers = _headers(request, rows)
-    unnamed = [row for row in rows if row["origin"]["unit"] not in headers]
+    unnamed = [row for row in rows if row["origin"]["input"] not in headers]
     if unnamed:
         raise TerminalError(
             "rows-not-whole",
@@ -153,7 +153,7 @@ def _refuse_unnamed(request: Request, rows: Sequence[Mapping[str, Any]]) -> None
 
 def _headers(request: Request, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, str | None]:
     named = source_of(request).named
-    return named.headers({row["origin"]["unit"] for row in rows}) if named else {}
+    return named.headers({row["origin"]["input"] for row in rows}) if named else {}
 
 
 def _refuse_unread(request: Request, generation: int, chosen: Sequence[Mapping[str, Any]]) -> None:
@@ -274,7 +274,7 @@ def _not_restorable(request: Request, number: int, why: str) -> TerminalError:
 
 
 def _origin(row: Mapping[str, Any]) -> tuple[str, int]:
-    return row["origin"]["unit"], row["origin"]["position"]
+    return row["origin"]["input"], row["origin"]["position"]
 
 
 def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]) -> list[Read]:
@@ -284,7 +284,7 @@ def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, An
     headers = _headers(request, rows)
 
     def form_of(row: Mapping[str, Any]) -> tuple[str, str]:
-        return headers.get(row["origin"]["unit"]) or "", kept_rows.row_type(row["envelope"]) or ""
+        return headers.get(row["origin"]["input"]) or "", kept_rows.row_type(row["envelope"]) or ""
 
     reads = []
     for (header, shape), group in groupby(sorted(rows, key=form_of), key=form_of):
