@@ -826,7 +826,7 @@ def test_the_hidden_events_of_a_history_go_with_its_table(tmp_path: Path, lose: 
     )
     assert code_of(lambda: reset_plan.undo(asked, by="me")) == "nothing-to-undo"
     assert not asked.layout.tables.target.exists and not asked.layout.tables.hidden.exists
-    assert Table(f"{asked.layout.aside(2)}/hidden/f").row_count == 1
+    assert Table(f"{asked.layout.aside(2)}/hidden_events/f").row_count == 1
     desk = Desk(asked.layout, memory="hidden", generation=2)
     look_at_memory(desk)
     assert not desk.symptoms, "none of the new generation is missing"

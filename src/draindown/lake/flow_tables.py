@@ -131,18 +131,20 @@ def _of_batches(layout: FlowHome) -> Iterator[FlowTable]:
     )
     yield _written("tombstones", layout.tables.tombstones, "deleted keys", (), _RESET)
     yield _written(
-        "hidden",
+        "hidden events",
         layout.tables.hidden,
         "events that no row of a history holds whole",
         (),
         _RESET,
+        purpose="hidden",
     )
     yield _written(
-        "snapshots",
+        "state",
         layout.tables.snapshots,
         "states of a processor's fold",
         (),
         "by the next run of each key",
+        purpose="snapshots",
     )
     if layout.has_sinks:
         keys = ("sink", "generation", "kind", "batch", "key")

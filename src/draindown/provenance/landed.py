@@ -148,7 +148,7 @@ class LandedTable:
             (one for one in records if one.fate == "applied" and self._is_of(one, batch)), None
         )
         said = (
-            f"the record at {won.unit}:{won.position}"
+            f"the record at {won.input}:{won.position}"
             if won
             else "the record behind it is not among what can be read"
         )
