@@ -310,7 +310,7 @@ def _read_quarantine(con: duckdb.DuckDBPyConnection, path: str | None) -> None:
     _read_delta(con, "raw_kept", path, ["origin", "reason", "field"])
     con.execute(
         "insert into kept select string_split(origin.input, '/')[-1], origin.position, "
-        "case when reason in ('type', 'missing') then concat_ws('/', reason, field) else reason end from raw_kept"
+        "case when reason in ('type', 'not_null') then concat_ws('/', reason, field) else reason end from raw_kept"
     )
 
 

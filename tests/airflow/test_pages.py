@@ -441,13 +441,13 @@ def test_a_plan_that_failed_before_it_looked_does_not_say_that_nothing_waits(pro
 
 
 def test_every_row_of_the_page_has_a_time_and_no_fact_twice(project: Path) -> None:
-    share = RunSums(starts=1, totals={"batches": 1}, refused_share=0.014)
+    share = RunSums(starts=1, totals={"batches": 1}, quarantined_share=0.014)
     part = DrainPart(
         generation=1,
         after=Backlog(),
         batches=[{"kind": "source"}],
         refused="failed",
-        refused_share=0.014,
+        quarantined_share=0.014,
     )
     leave(project, "r1", "drain", drain=part, run=share)
     layout, at = layout_of(project), now()
@@ -455,7 +455,7 @@ def test_every_row_of_the_page_has_a_time_and_no_fact_twice(project: Path) -> No
     view = first_of(project)
     (run,) = view.runs
     assert (run.mark, run.what.count("refused"), run.refused) == (
-        "REFUSED",
+        "OVER LIMIT",
         1,
         "",
     ) and "good/first" not in run.what

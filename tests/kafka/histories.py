@@ -100,7 +100,7 @@ class History:
             return "malformed"
         n = None if value is None else json.loads(value).get("n")
         if not self.keyed and n is None:
-            return "missing"
+            return "not_null"
         traced = not self.keyed and ("trace", b"\xff") in record.get("headers", ())
         return "type" if isinstance(n, str) or record["key"] == b"\xfe" or traced else None
 

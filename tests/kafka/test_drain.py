@@ -150,7 +150,7 @@ def test_a_column_is_taken_from_a_field_of_another_name(
         7,
     ]
     refused = {row["origin"]["position"]: (row["reason"], row["field"]) for row in f.quarantine()}
-    assert refused == {1: ("type", "net"), 2: ("missing", "invoice")}
+    assert refused == {1: ("type", "net"), 2: ("not_null", "invoice")}
     found = audit(f.spec, "f", root=f.home)
     assert found.residues == [] and found.unlooked == [] and found.seen["raw records"] == 3
 

@@ -23,7 +23,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 Refused = Mapping[int, tuple[str, str | None]]
-MALFORMED, MISSING, LARGE = ("malformed", None), ("missing", "id"), ("too_large", None)
+MALFORMED, MISSING, LARGE = ("malformed", None), ("not_null", "id"), ("too_large", None)
 
 
 @dataclass(frozen=True)

@@ -196,10 +196,10 @@ CASES = {
     ),
     "fields": lines(
         (WIDE, 701),
-        (b"{}", ("missing", "id")),
-        (fields(id=None), ("missing", "id")),
-        (fields(ID=1), ("missing", "id")),
-        (fields(**{" id ": 1}), ("missing", "id")),
+        (b"{}", ("not_null", "id")),
+        (fields(id=None), ("not_null", "id")),
+        (fields(ID=1), ("not_null", "id")),
+        (fields(**{" id ": 1}), ("not_null", "id")),
         (fields(id=702, new=1.5, other="x", deep={"a": [1]}, none=None), 702),
         (DEEP, MALFORMED),
         (fields(id=703), 703),
@@ -459,9 +459,9 @@ def test_a_delete_needs_keys_and_sequence_only(keyed: Any) -> None:
     assert code == Exit.DONE, report.error
     assert [row["k"] for row in keyed.rows()] == ["d"]
     assert {at: (row["reason"], row["field"]) for (_, at), row in keyed.refused().items()} == {
-        8: ("missing", "at"),
+        8: ("not_null", "at"),
         9: ("type", "at"),
-        10: ("missing", "k"),
+        10: ("not_null", "k"),
         11: ("type", "gone"),
         12: ("rule:even", None),
     }

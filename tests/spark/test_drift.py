@@ -184,7 +184,7 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
     gone = here.land("3", encoded(form, [{"id": "k4", "seq": 1, "op": "u"}]))
     here.land("4", encoded(form, [row("k5", 1), {"id": "k1", "seq": 1, "op": "d", "a": None}]))
     report, code = here.attempt_batches()
-    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-refused")
+    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-failed")
     assert f"field `gate` is new: 2 records, first in {bad}" in report.error["found"]
     assert f"column `a` is in no record of {gone}" in report.error["found"]
     assert (
@@ -477,7 +477,7 @@ def test_ten_thousand_fields_make_no_columns(landing: Make) -> None:
     before = here.layout.tables.target.version
     here.land("2", encoded("json", SPREAD))
     report, code = here.attempt_batches()
-    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-refused")
+    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-failed")
     assert here.layout.tables.target.version == before
 
 

@@ -398,10 +398,10 @@ def _tables() -> dict[str, tuple[pa.Table, dict[int, tuple[str, str]], dict[int,
         ),
         "missing-key": (
             pa.table({"s": ["a", "b"]}),
-            {1: ("missing", "id"), 2: ("missing", "id")},
+            {1: ("not_null", "id"), 2: ("not_null", "id")},
             {},
         ),
-        "null-key": (pa.table({"id": pa.array([71, None])}), {2: ("missing", "id")}, {71: {}}),
+        "null-key": (pa.table({"id": pa.array([71, None])}), {2: ("not_null", "id")}, {71: {}}),
         "unnamed": (
             pa.table(
                 {
@@ -447,13 +447,13 @@ def _tables() -> dict[str, tuple[pa.Table, dict[int, tuple[str, str]], dict[int,
             pa.table(
                 {"id": [97, None], "s": ["w", "x"], **{f"w{n}": [n, None] for n in range(600)}}
             ),
-            {2: ("missing", "id")},
+            {2: ("not_null", "id")},
             {97: {"s": "w"}},
         ),
         "no-rows": (pa.table({"id": pa.array([], pa.int32())}), {}, {}),
         "many": (
             pa.table({"id": pa.array([None if n == 4_321 else 100_000 + n for n in range(5_000)])}),
-            {4_322: ("missing", "id")},
+            {4_322: ("not_null", "id")},
             {100_000 + n: {} for n in range(5_000) if n != 4_321},
         ),
     }

@@ -73,7 +73,7 @@ def test_the_job_drains_replays_input_and_replays_rows(
 
     again, part = job("again", replay=ALWAYS, max_batches=1)
     assert (again.outcome, part.totals["units"], part.totals["applied"]) == (
-        "bounded" if batches > 1 else "done",
+        "stopped" if batches > 1 else "done",
         1,
         0,
     )
@@ -149,7 +149,7 @@ def test_an_error_in_a_batch_is_told_although_the_query_never_ends(
 def test_a_drain_that_was_stopped_is_bounded_although_the_query_never_ends(
     spark: SparkSession, landing: Landing
 ) -> None:
-    assert drain(landing.request("r", max_batches=1), spark).outcome == "bounded"
+    assert drain(landing.request("r", max_batches=1), spark).outcome == "stopped"
     assert [row["batch"] for row in landing.ledger()] == [0]
 
 

@@ -386,7 +386,7 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(
         stop=stop,
         reached=lambda step: stop.ask("enough") if step == "recorded" else None,
     )
-    assert (stopped.outcome, len(stopped.drain.batches if stopped.drain else [])) == ("bounded", 1)
+    assert (stopped.outcome, len(stopped.drain.batches if stopped.drain else [])) == ("stopped", 1)
     assert {"rebuild-unfinished"} <= {symptom.code for symptom in examine(new.request()).symptoms}
     healthy(old)  # which goes on meanwhile
     with pytest.raises(TerminalError) as caught:

@@ -300,7 +300,7 @@ def test_a_field_is_read_under_another_name(spark: SparkSession) -> None:
     assert tuple(row[name] for name in columns) == wanted[:-1] and json.loads(
         row["_rescued_data"]
     ) == {"net": "9"}
-    assert reasons(frame) == [(None, None), ("missing", "invoice_no")]
+    assert reasons(frame) == [(None, None), ("not_null", "invoice_no")]
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])

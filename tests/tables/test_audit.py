@@ -1054,9 +1054,9 @@ def test_columnar_rows_are_counted_by_their_ordinals(
         "p", "f", 1, 0, "r", slice=1, units=1, bytes=path.stat().st_size, records=4, quarantined=1
     )
     fates = {"inserted": 2, "superseded": 1} if keyed else {"inserted": 3}
-    world.committed = [replace(row, reasons={"missing:id": 1}, **fates)]
+    world.committed = [replace(row, reasons={"not_null:id": 1}, **fates)]
     origin = {"input": str(path), "position": 2}
-    world.refused = [world.row(0, 2, "{}", origin=origin, reason="missing", field="id")]
+    world.refused = [world.row(0, 2, "{}", origin=origin, reason="not_null", field="id")]
     world.origins = [(str(path), n) for n in (1, 3, 4)]
     world.tombstones, world.target = (
         [],

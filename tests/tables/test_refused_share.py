@@ -12,7 +12,7 @@ import pytest
 
 from draindown.base.clock import now
 from draindown.doctor.examination import examine
-from draindown.flow import quarantine, refused_share
+from draindown.flow import quarantine, quarantined_share
 from draindown.gate import published
 from draindown.lake import delta
 from draindown.lake.table import Table
@@ -83,14 +83,16 @@ def _row(id: str, path: str, position: int, batch: int, run: str) -> dict[str, o
 def verdict(asked: Request) -> Expectation | None:
     state = published.unpublished(asked.layout)
     assert state is not None
-    found = refused_share.judged(asked, state)
+    found = quarantined_share.judged(asked, state)
     assert len(found) <= 1
     return found[0] if found else None
 
 
 def failed(asked: Request) -> bool:
     found = verdict(asked)
-    assert found is not None and found.name == published.REFUSED_SHARE and found.scope == "input"
+    assert (
+        found is not None and found.name == published.QUARANTINED_SHARE and found.scope == "input"
+    )
     return not found.success
 
 

@@ -92,7 +92,7 @@ def drained(**changes: Any) -> StepReport:
         kept_out=2,
         batches=batches,
         totals=total([BatchRow.from_dict(b) for b in batches]),
-        refused_share=984 / 1_003_210,
+        quarantined_share=984 / 1_003_210,
     )
     finding = Finding(
         kind="parked",
@@ -454,7 +454,7 @@ def test_no_reports_is_said() -> None:
 
 
 def test_a_bounded_run_is_marked() -> None:
-    stopped = drained(bound="max_batches: 1").model_copy(update={"outcome": "bounded"})
+    stopped = drained(bound="max_batches: 1").model_copy(update={"outcome": "stopped"})
     assert verdict([stopped]).startswith("STOPPED EARLY")
     assert "max_batches: 1" in card([stopped])
 
@@ -523,11 +523,11 @@ def test_a_batch_that_another_run_committed_and_this_one_found_done_is_named() -
 
 def test_a_withdrawal_is_no_refused_share() -> None:
     taken_out = batch(kind="gate", quarantined=0)
-    assert "of the records:" not in card([drained(batches=[taken_out], refused_share=None)])
+    assert "of the records:" not in card([drained(batches=[taken_out], quarantined_share=None)])
 
 
 def test_a_refused_share_that_held_is_what_was_judged_without_expectations() -> None:
-    share = Expectation(name="refused_share", success=True, scope="input", judged=4)
+    share = Expectation(name="quarantined_share", success=True, scope="input", judged=4)
     part = CheckPart(version=3, published_before=1, published_after=3, expectations=[share])
     said = card([step("check", check=part)])
     assert "gate      passed: the refused share held; no expectations; published 3 (was 1)" in said

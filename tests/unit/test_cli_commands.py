@@ -694,13 +694,13 @@ def test_a_run_with_one_start_of_each_step_is_listed_only_where_it_is_named(
 def test_the_refused_share_is_shown_and_waived_like_an_expectation(
     project: Path, spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "expects    refused_share" in typed(capsys, "gate", "show", "orders")[1]
+    assert "expects    quarantined_share" in typed(capsys, "gate", "show", "orders")[1]
     code, out, _ = typed(
-        capsys, "gate", "waive", "orders", "refused_share", "--reason", "a test of theirs"
+        capsys, "gate", "waive", "orders", "quarantined_share", "--reason", "a test of theirs"
     )
-    assert code == 0 and "waived refused_share" in out
+    assert code == 0 and "waived quarantined_share" in out
     assert "a test of theirs" in typed(capsys, "gate", "show", "orders")[1]
-    assert typed(capsys, "gate", "unwaive", "orders", "refused_share")[0] == 0
+    assert typed(capsys, "gate", "unwaive", "orders", "quarantined_share")[0] == 0
 
 
 def test_audit_of_a_flow_that_never_ran(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

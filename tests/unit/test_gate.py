@@ -472,7 +472,7 @@ def test_a_check_of_a_table_that_was_put_aside_moves_no_pointer(layout: FlowHome
 def test_each_failed_expectation_and_a_refused_share_get_the_commands_that_decide(
     layout: FlowHome,
 ) -> None:
-    share = failing("refused_share", scope="input", judged=9, unexpected=2)
+    share = failing("quarantined_share", scope="input", judged=9, unexpected=2)
     judged = [
         failing(name, judged=9, unexpected=2, sample=[{"id": "B-1", "amount": None}])
         for name in ("a", "b")

@@ -51,7 +51,7 @@ class QuarantineBounds(Model):
     )
     fail: Share = Field(
         default=0.5,
-        description="From this share on, the check fails as `refused_share`, until someone decides.",
+        description="From this share on, the check fails as `quarantined_share`, until someone decides.",
         examples=["50%"],
     )
 

@@ -339,7 +339,7 @@ def _change_from(layout: FlowHome, flow: FlowSpec, one: Sighting, column: str) -
     entry = shlex.quote(renamed_fields.entry(flow, column, one.name))
     change = f"change the column to {entry} in columns of flow {layout.flow}, then "
     if not flow.columns[column].nullable or column in flow.target.essential:
-        again = f"draindown quarantine replay {layout.pipeline} --flow {layout.flow} --reason missing:{column} --yes"
+        again = f"draindown quarantine replay {layout.pipeline} --flow {layout.flow} --reason not_null:{column} --yes"
         return f"{change}take in the rows that were refused meanwhile: {again}"
     if not flow.target.kind.idempotent:
         return f"{change}run; {column} stays NULL in rows that were read meanwhile"

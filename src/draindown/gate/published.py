@@ -15,7 +15,7 @@ from draindown.ledger import foreign as ledger_foreign
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger.foreign import ForeignCommits
 
-REFUSED_SHARE = "refused_share"
+QUARANTINED_SHARE = "quarantined_share"
 """Name of the verdict on the refused share of the input. Reserved: no expectation of a suite has
 it.
 """

@@ -376,7 +376,7 @@ def newest_sequence(texts: Iterable[str]) -> str | None:
         return max(known)
 
 
-def refused_share(rows: Iterable[BatchRow]) -> float | None:
+def quarantined_share(rows: Iterable[BatchRow]) -> float | None:
     """Return the fraction of refused records in source batches, 0 to 1; None if there are no
     records.
 

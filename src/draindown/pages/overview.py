@@ -196,7 +196,7 @@ def _holder(health: Health) -> str:
 
 def _run(found: Standing) -> RunView:
     what = found.said.removeprefix(found.mark).strip().partition("  ")[2]
-    share = next((step.run.refused_share for step in found.steps if step.run), None)
+    share = next((step.run.quarantined_share for step in found.steps if step.run), None)
     refused = f"{percent(share)} refused" if share and "% refused" not in what else ""
     return RunView(
         found.run_id, found.mark, what, found.card, in_words(found.at), refused, failed=found.is_red

@@ -140,10 +140,10 @@ def _mark(steps: Sequence[StepReport], unfinished: Unfinished | None, *, whole: 
     if any(s.drain and s.drain.refused == "failed" for s in steps) and not any(
         s.check for s in steps
     ):
-        return "REFUSED"
+        return "OVER LIMIT"
     if _foreign(steps):
         return "WRONG"
-    if "bounded" in outcomes:
+    if "stopped" in outcomes:
         return "STOPPED EARLY"
     if _is_unchecked(steps, whole=whole):
         return "NOT CHECKED"
@@ -250,7 +250,9 @@ def _drained(drain: DrainPart) -> str:
         f"{verb} {count(sums.get('units', 0), drain.unit)}, {count(sums.get('records', 0), 'row')}"
     )
     refused = (
-        f", {percent(drain.refused_share)} refused" if drain.refused and drain.refused_share else ""
+        f", {percent(drain.quarantined_share)} refused"
+        if drain.refused and drain.quarantined_share
+        else ""
     )
     return f"{read} -> {count(sums.get('applied', 0))} applied{refused}"
 

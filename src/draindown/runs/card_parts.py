@@ -86,7 +86,7 @@ def _sum_line(sums: Mapping[str, int]) -> str:
 
 
 def _refused(drain: DrainPart) -> str:
-    return f"{percent(drain.refused_share)} of the records: " if drain.refused_share else ""
+    return f"{percent(drain.quarantined_share)} of the records: " if drain.quarantined_share else ""
 
 
 def _reasons(drain: DrainPart) -> str:

@@ -93,7 +93,7 @@ def sums(rows: Iterable[BatchRow]) -> RunSums:
         max_sequence=ledger_rows.newest_sequence(
             row.max_sequence for row in rows if row.max_sequence
         ),
-        refused_share=ledger_rows.refused_share(rows),
+        quarantined_share=ledger_rows.quarantined_share(rows),
     )
 
 

@@ -39,7 +39,7 @@ _PAGE = (
     "quarantined",
 )
 _PAGE_BATCHES = 30
-_RED, _GREEN = ("DIED", "FAILED", "UNFINISHED", "REFUSED"), ("OK", "IDLE", "STOPPED EARLY")
+_RED, _GREEN = ("DIED", "FAILED", "UNFINISHED", "OVER LIMIT"), ("OK", "IDLE", "STOPPED EARLY")
 
 
 @dataclass
@@ -314,7 +314,7 @@ def _page(
     if card is not None and run_id in page.runs:
         headline, bad, own = page.runs[run_id]
         tally.hold("page", "the run's verdict is the card's", headline, card.headline)
-        tally.hold("page", "red where it is red", bad, card.mark in ("FAILED", "REFUSED"))
+        tally.hold("page", "red where it is red", bad, card.mark in ("FAILED", "OVER LIMIT"))
         same = shown.card(own)
         tally.hold("page", "rows of the run", same and same.rows, card.rows)
 

@@ -44,7 +44,7 @@ def process(spark: SparkSession, batch: Batch) -> BatchRow:
     """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains
     the batch.
 
-    Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `drift-refused`,
+    Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `drift-failed`,
     `file-unreadable`, and the errors of reading and merging.
     """
     with emptied(batch.writer.layout.spool):

@@ -64,7 +64,7 @@ class Found:
 def look(batch: Batch, frame: DataFrame, counted: Counted) -> Found:
     """Find new and missing fields of a batch. Reads no rows if none has a drift mark.
 
-    Raises TerminalError `drift-refused`.
+    Raises TerminalError `drift-failed`.
     """
     policy = batch.writer.flow.drift
     news = _marked(batch, frame, counted) if counted.sum("marked") else News()
@@ -193,7 +193,7 @@ def _refused(
         steps.append(batch.input.leaving_out(units[:_SHOWN]))
     policy = batch.writer.flow.drift
     return TerminalError(
-        "drift-refused",
+        "drift-failed",
         tried=f"read {count(len(batch.input.units), batch.input.noun)} of {flow} under drift: {{new: {policy.new}, "
         f"missing: {policy.missing}}}",
         found="; ".join(found),

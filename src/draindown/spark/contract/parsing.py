@@ -245,7 +245,7 @@ def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator
                 clash, "type", name, _called(column.type, flow.source.timezone, flow.written(name))
             )
         if not column.nullable or name in essential:
-            yield _Refusal(~spared & value.isNull(), "missing", name)
+            yield _Refusal(~spared & value.isNull(), "not_null", name)
         if name in flow.target.sequence_by and column.type in _MOMENTS:
             yield _more_than_micros(flow, records, f"_t{i}", name)
     for rule, expression in flow.rules.items():

@@ -132,7 +132,7 @@ class Sieve:
         """
         decisions = self.spark.read.format("delta").load(self.layout.tables.late_decisions.path)
         own = decisions.where(
-            (F.col("action") == "applied") & (F.col("source_table") == self.table)
+            (F.col("action") == "released") & (F.col("source_table") == self.table)
         )
         names = zip(("input", "position", "arrived_at"), _PLACE, strict=True)
         found = own.groupBy(*(F.col(one).alias(name) for one, name in names)).agg(

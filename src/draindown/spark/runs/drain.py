@@ -270,7 +270,7 @@ def _bounds(request: Request, stop: Stop) -> Bounds:
 
 def _outcome(before: Backlog, bounded: str | None) -> Outcome:
     if bounded is not None:
-        return "bounded"
+        return "stopped"
     return "done" if before.units else "idle"
 
 

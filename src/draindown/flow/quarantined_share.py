@@ -21,7 +21,7 @@ from draindown.config.landing import FlowSpec
 from draindown.config.tolerance import QuarantineBounds
 from draindown.flow import quarantine
 from draindown.flow.hints import hint
-from draindown.gate.published import REFUSED_SHARE, Unpublished
+from draindown.gate.published import QUARANTINED_SHARE, Unpublished
 from draindown.lake.home import FlowHome
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
@@ -179,7 +179,7 @@ def _verdict(request: Request, rows: Sequence[BatchRow], found: Sequence[Window]
     of_run = f" by run {window.run}" if window.run and len(found) > 2 else ""
     told = f"{percent(window.share)} of the records were refused{of_run}; {wanted(bounds)}"
     return Expectation(
-        name=REFUSED_SHARE,
+        name=QUARANTINED_SHARE,
         success=state != "failed",
         scope="input",
         unexpected=window.open,
