@@ -137,10 +137,16 @@ def commit(
     layout = asked.layout
     file = Path(asked.root, "in", f"{batch}.json")
     size = file.stat().st_size if file.exists() else 0
-    counts: dict[str, Any] = {"run_id": "r", "units": 1, "bytes": size, "records": 1, "inserted": 1}
+    counts: dict[str, Any] = {
+        "run_id": "r",
+        "inputs": 1,
+        "bytes": size,
+        "records": 1,
+        "inserted": 1,
+    }
     row = BatchRow("p", "f", generation, batch, slice=batch + 1, **(counts | more))
     row = replace(row, changed_at=AT, started_at=AT, finished_at=AT)
-    if row.kind == "source" and row.units:
+    if row.kind == "drain" and row.inputs:
         inputs.record(
             layout, row, [Input(str(file), 0, max(row.records, 1), row.bytes, row.records)]
         )

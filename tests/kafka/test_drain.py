@@ -66,10 +66,10 @@ def test_records_become_rows_with_what_they_came_in(
     )
     read = {
         one.unit: (one.start, one.until, one.records)
-        for one in inputs.of_batch(f.layout, (1, "source", 0))
+        for one in inputs.of_batch(f.layout, (1, "drain", 0))
     }
     assert read == {f"{topic}/0": (0, 1, 1), f"{topic}/1": (0, 1, 1)}
-    assert report.drain.unit == "range" and report.drain.totals["units"] == 2
+    assert report.drain.unit == "range" and report.drain.totals["inputs"] == 2
     assert f.totals()["records"] == 2
 
 

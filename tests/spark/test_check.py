@@ -83,7 +83,7 @@ class Flow:
         self.batches += 1
         # of rows that a person released: the share of refused records is of input only
         row = BatchRow(
-            "flights", "flights", generation=1, batch=self.batches, run_id="r", kind="quarantine"
+            "flights", "flights", generation=1, batch=self.batches, run_id="r", kind="release"
         )
         return replace(
             row, records=inserted + deleted, inserted=inserted, deleted=deleted

@@ -239,7 +239,7 @@ def test_first_rows_and_sessions_follow_every_change(chain: Callable[..., Chain]
     assert _visits(it) == [("A", 10, 12, 1), ("B", 1, 3, 1), ("B", 5, 11, 4)]
     assert it.proven("once") and it.proven("worst") and it.proven("visits")
     (row,) = ledger_table.recent(it.layout("worst"), 1)
-    assert (row.inserted, row.updated, row.deleted, row.unchanged, row.absent) == (0, 3, 1, 0, 0)
+    assert (row.inserted, row.updated, row.deleted, row.unchanged, row.empty) == (0, 3, 1, 0, 0)
     it.deliver(it.row(0, 0, "A", op="d"))  # the last row of a group
     it.run()
     assert (

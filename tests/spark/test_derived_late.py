@@ -205,7 +205,7 @@ class World:
         piece: TableSlice,
         number: int,
         dying: str = "",
-        kind: str = "source",
+        kind: str = "drain",
         edited: DerivedFlow | None = None,
     ) -> BatchRow:
         at = datetime(2026, 5, 1, tzinfo=UTC) + timedelta(seconds=number)
@@ -287,7 +287,7 @@ def test_the_table_depends_on_the_rows_alone(
             )
         dying = ("read", "late", "merged")[(at + seed) % 3] if at or steps == 3 else ""
         ledger = it.derive(1 + (at + seed) % 2 if steps == 3 else 1, dying=dying)
-        assert all(one.records == one.used + one.irrelevant + one.late for one in ledger)
+        assert all(one.records == one.used + one.unused + one.late for one in ledger)
     if steps == 3:
         it.apply(*applied)
         it.derive()
@@ -520,7 +520,7 @@ def test_late_rows_are_listed_applied_and_remembered(
     )
     it.run("hourly")
     newest = ledger_table.recent(it.layout("hourly"), 1)[0]
-    assert (newest.records, newest.used, newest.touched, newest.applied) == (1, 1, 2, 2)
+    assert (newest.records, newest.used, newest.recomputed, newest.applied) == (1, 1, 2, 2)
     assert _number(it) == 8 and _proven(it) and not it.waits("hourly")
 
     assert _typed(it, capsys, "late", "discard", "p", "--yes") == {"discarded": 1}

@@ -172,7 +172,7 @@ def _closes(landing: Landing, case: Case) -> None:
     assert total["lines"] == len(case.lines)
     assert total["blank"] == sum(not line.raw.strip() for line in case.lines)
     assert total["quarantined"] == len(case.refused)
-    assert total["units"] == sum(len(drain.files) for drain in case.drains)
+    assert total["inputs"] == sum(len(drain.files) for drain in case.drains)
     refused = landing.quarantine()
     said = [":".join(filter(None, (row["reason"], row["field"]))) for row in refused]
     assert Counter(said) == Counter(case.refused)

@@ -57,7 +57,7 @@ def test_records_of_any_number_of_partitions_are_kept_and_read_again(
     inside = [(one.name, at) for one in asked for at in range(one.start, one.until)]
     beside = [(one.name, one.until) for one in asked] + [("t/none", 1)]
     raw.create(layout)
-    own = {"generation": F.lit(1), "batch": F.lit(0).cast("long"), "kind": F.lit("source")}
+    own = {"generation": F.lit(1), "batch": F.lit(0).cast("long"), "kind": F.lit("drain")}
     kept = rows(parsed(spark, inside + beside), asked, DAY).withColumns(own)
     kept.write.format("delta").mode("append").save(layout.tables.raw.path)
     held = layout.tables.raw.rows("select input, log, position from t where part = 'records'")

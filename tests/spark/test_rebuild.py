@@ -412,8 +412,8 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(
         place: state for place, state in refusals(new).items() if state != "released"
     } == refusals(control)
     assert [(row["generation"], row["kind"]) for row in new.ledger()] == [
-        *[(1, "source"), (1, "source"), (1, "quarantine")],
-        *[(2, "source"), (2, "source"), (2, "source")],
+        *[(1, "drain"), (1, "drain"), (1, "release")],
+        *[(2, "drain"), (2, "drain"), (2, "drain")],
     ]
     healthy(new)
 

@@ -137,7 +137,7 @@ def test_a_replay_changes_nothing_and_goes_on_after_a_crash(
         again(landing, spark, one)
         once_more = again(landing, spark, one.model_copy(update={"again": True}))
         assert once_more.drain is not None
-        assert (once_more.drain.totals["units"], once_more.drain.totals["applied"]) == (1, 0)
+        assert (once_more.drain.totals["inputs"], once_more.drain.totals["applied"]) == (1, 0)
     assert (content(landing), refusals(landing)) == (before, refused)
     assert landing.rows() == rows  # to the stamp: what is there already is not written again
     replayed = [row for row in landing.ledger() if row["kind"] == "replay"]
@@ -214,7 +214,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(
     loose.drain(spark)
     sums = quarantine.counts(loose.layout)
     assert (refusals(loose), sums.refused, sums.released, sums.open) == (refused, 4, 1, 3)
-    assert [row["units"] for row in loose.ledger() if row["generation"] == 3] == [1, 0]
+    assert [row["inputs"] for row in loose.ledger() if row["generation"] == 3] == [1, 0]
     healthy(loose)
     with pytest.raises(TerminalError) as caught:
         reset_plan.undoable(loose.layout)

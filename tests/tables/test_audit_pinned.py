@@ -52,7 +52,7 @@ def _batch(asked: Request, batch: int, read: list[Input], last: int | None) -> N
         "records": len(places),
         "inserted": len(places),
     }
-    row = BatchRow("p", "f", 1, batch, "r", slice=batch + 1, units=len(read), **sums)
+    row = BatchRow("p", "f", 1, batch, "r", slice=batch + 1, inputs=len(read), **sums)
     at = AT + timedelta(seconds=batch)
     row = replace(row, changed_at=at, started_at=at, finished_at=at)
     inputs.record(asked.layout, row, read)

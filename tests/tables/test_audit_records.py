@@ -108,7 +108,7 @@ class World:
         if self.keyed:
             self.target, self.tombstones = [("a", 3), ("b", 4), ("d", 5)], [("c", 8)]
             self.counts = [
-                {"inserted": 2, "superseded": 2, "remembered": 1} | refused,
+                {"inserted": 2, "superseded": 2, "tombstoned": 1} | refused,
                 {"inserted": 1, "updated": 1},
             ]
 
@@ -166,7 +166,7 @@ class World:
 
     def _write_raw(self) -> None:
         raw.create(self.layout)
-        common = {"day": AT.date(), "generation": 1, "batch": 0, "kind": "source"}
+        common = {"day": AT.date(), "generation": 1, "batch": 0, "kind": "drain"}
         found = [
             {
                 "part": raw.RECORDS,
@@ -212,7 +212,7 @@ class World:
             "reason": "malformed",
             "generation": self._place(batch)[0],
             "batch": self._place(batch)[1],
-            "kind": "source",
+            "kind": "drain",
         }
 
     def _commit(self, batch: int, cut: int, read: list[Input], counts: dict[str, Any]) -> None:
@@ -221,7 +221,7 @@ class World:
             "records": sum(one.records for one in read),
         }
         row = BatchRow(
-            "p", "f", *self._place(batch), "r", slice=cut, units=len(read), **sums, **counts
+            "p", "f", *self._place(batch), "r", slice=cut, inputs=len(read), **sums, **counts
         )
         row = replace(
             row, changed_at=stamp_of(batch), started_at=self.started[batch], finished_at=AT
@@ -493,7 +493,7 @@ def test_a_replay_of_refused_rows_of_both_topics_appends_each_once(
     asked = world.write()
     ids = [row["quarantine_id"] for row in asked.layout.tables.quarantine.rows("select * from t")]
     for nth, number in enumerate(batches):
-        row = BatchRow("p", "f", 1, nth, "again", kind="quarantine", records=1, inserted=1)
+        row = BatchRow("p", "f", 1, nth, "again", kind="release", records=1, inserted=1)
         row = replace(row, changed_at=stamp_of(2 + nth), started_at=AT, finished_at=AT)
         write_deltalake(
             asked.layout.tables.target.path, appended([(("t/0", 1), number)]), mode="append"
@@ -530,7 +530,7 @@ def _reset_onto_another_topic(root: Path) -> World:
         world.records[place] = world.raw[place] = ("c", None)
     refused = {"quarantined": 1, "reasons": {"malformed": 1}}
     world.counts = [
-        {"inserted": 2, "superseded": 2, "remembered": 1} | refused,
+        {"inserted": 2, "superseded": 2, "tombstoned": 1} | refused,
         {"inserted": 1} | refused,
     ]
     return world

@@ -65,7 +65,7 @@ def test_a_reset_goes_on_over_a_batch_that_does_not_add_up(false: Request) -> No
     """It compares the whole table with the input, and so puts right what that batch wrote."""
     assert ledger_table.heal(false.layout, 2) == []
     commit(false, 0, generation=2, recorded=False)
-    assert [row.place for row in ledger_table.heal(false.layout, 2)] == [(2, "source", 0)]
+    assert [row.place for row in ledger_table.heal(false.layout, 2)] == [(2, "drain", 0)]
 
 
 def test_a_batch_that_is_handed_over_again_after_such_a_reset_is_found_in_the_table(
@@ -76,7 +76,7 @@ def test_a_batch_that_is_handed_over_again_after_such_a_reset_is_found_in_the_ta
     assert writer.is_done()
     batch = BaseBatch(writer=writer, run_id="r", changed_at=AT, started_at=AT)
     read = Mock(side_effect=AssertionError("it is in the table"))
-    assert apply(Mock(), batch, read).place == (2, "source", 0)
+    assert apply(Mock(), batch, read).place == (2, "drain", 0)
 
 
 def test_what_does_not_add_up_is_not_published(false: Request) -> None:
@@ -140,7 +140,7 @@ def test_a_table_that_was_put_aside_tells_the_next_batch_nothing_of_how_its_rows
     assert last_definition(writer, "partial") is None
 
 
-@pytest.mark.parametrize("kind", ["source", "quarantine", "gate"])
+@pytest.mark.parametrize("kind", ["drain", "release", "withdraw"])
 def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_of(
     tmp_path: Path, kind: Any
 ) -> None:

@@ -302,7 +302,7 @@ def dying_at(step: str) -> Any:
 
 
 def refused(
-    asked: Request, *rows: tuple[str, str, int], kind: str = "source", batch: int = 0
+    asked: Request, *rows: tuple[str, str, int], kind: str = "drain", batch: int = 0
 ) -> None:
     """Rows of the quarantine: id, file, generation."""
     columns = ("raw", "reason", "field", "detail", "run_id", "envelope")
@@ -453,7 +453,7 @@ def test_rows_of_a_topic_that_was_created_again_are_decided_by_what_the_rebuild_
             "quarantine_id": intake.record_id("t/0", at, log),
             "origin": {"input": "t/0", "position": at},
         }
-        | {"kind": "source", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
+        | {"kind": "drain", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
         for log, at in (("old", 3), ("old", 4), ("new", 3))
     )
     write_deltalake(
@@ -483,7 +483,7 @@ def test_a_refused_record_that_a_rebuild_could_not_read_stays_open(tmp_path: Pat
             "quarantine_id": intake.record_id(unit, at, "x"),
             "origin": {"input": unit, "position": at},
         }
-        | {"kind": "source", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
+        | {"kind": "drain", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
         for unit in ("t/0", "t/1")
         for at in range(10)
     ]

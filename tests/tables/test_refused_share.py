@@ -16,7 +16,7 @@ from draindown.flow import quarantine, quarantined_share
 from draindown.gate import published
 from draindown.lake import delta
 from draindown.lake.table import Table
-from draindown.ledger.table import of_run, source_after
+from draindown.ledger.table import source_after
 from draindown.planning import plan
 from draindown.runs import report, starts, store
 from draindown.runs.report import CheckPart, Expectation
@@ -74,7 +74,7 @@ def _row(id: str, path: str, position: int, batch: int, run: str) -> dict[str, o
         "raw": "[1,",
         "reason": "malformed",
         "detail": "not one JSON object",
-        "kind": "source",
+        "kind": "drain",
         "run_id": run,
     }
     return place | why
@@ -208,22 +208,11 @@ def _refuse_all(asked: Request) -> None:
     )
 
 
-def test_an_older_ledger_is_widened_and_read(asked: Request) -> None:
-    drain(asked, 0, 0)
-    held = asked.layout.tables.ledger.query("select * from t")
-    older = Path(asked.layout.tables.ledger.path)
-    older.rename(older.with_name("aside"))
-    delta.append(asked.layout.tables.ledger, held.drop_columns(["start"]))
-    assert [row.start for row in of_run(asked.layout, "r")] == [""]
-    drain(asked, 1, 0, start="one")  # type: ignore[arg-type]
-    assert [row.start for row in of_run(asked.layout, "r")] == ["", "one"]
-
-
 def test_starts_that_left_no_report_are_listed_from_the_ledger(asked: Request) -> None:
     from draindown.runs import report, store
 
     lost = "2026-01-01T10-00-00.000000_abcd"
-    drain(asked, 0, 0, start=lost)  # type: ignore[arg-type]
+    drain(asked, 0, 0, attempt=lost)  # type: ignore[arg-type]
     later = asked.model_copy(update={"start": "2026-01-01T11-00-00.000000_abcd"})
     store.write(asked.layout, report.of(later, now(), "idle"))
     found = starts.listed(asked.layout, "r")

@@ -214,8 +214,10 @@ def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None
     assert Table(table).version == version + 1
     assert Table(table).query("select * from t").to_pylist() == [{"id": 1}]
     assert Table(table).last(app) == 4
-    assert Table(table).last(layout(tmp_path).app_id(1, "rows", "gate")) is None
-    assert DeltaTable(table).transaction_version(layout(tmp_path).app_id(1, "rows", "gate")) == -1
+    assert Table(table).last(layout(tmp_path).app_id(1, "rows", "withdraw")) is None
+    assert (
+        DeltaTable(table).transaction_version(layout(tmp_path).app_id(1, "rows", "withdraw")) == -1
+    )
     assert delta.append(Table(table), pa.table({"id": [2]}), app=(app, 5)), (
         "the next batch is no replay"
     )
@@ -629,7 +631,7 @@ def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) 
     Path(where.replays, "torn.json").write_text("{")
     assert fencing.write(where, 1, check=lambda: None) == []
     known = DeltaTable(where.tables.target.path)
-    kinds = ("source", "quarantine", "gate", "replay:r1", "replay:r2", "replay:torn")
+    kinds = ("drain", "release", "withdraw", "replay:r1", "replay:r2", "replay:torn")
     held = [
         (n, o)
         for n in (1, 2)

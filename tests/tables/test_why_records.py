@@ -189,7 +189,7 @@ def _world(root: Path, **more: Any) -> tuple[World, PipelineSpec]:
         "at": at(8),
         "_generation": world.generations[0],
         "_batch": 0,
-        "_kind": "source",
+        "_kind": "drain",
     }
     for path, some, schema in (
         (world.layout.tables.target.path, rows, _TABLE),
@@ -344,7 +344,7 @@ def test_released_rows_lead_to_what_was_refused_or_withdrawn(tmp_path: Path) -> 
     found = _why(lake.spec, tmp_path, id="b")
     assert (
         found["state"] == "landed"
-        and found["batch"]["kind"] == "quarantine"
+        and found["batch"]["kind"] == "release"
         and found["batch"]["run_id"] == "release 1"
     )
     lake.withdraw("a")

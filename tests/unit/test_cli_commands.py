@@ -805,7 +805,7 @@ def test_fields_that_the_contract_does_not_name_are_listed_until_it_does(
     )
     seen = {
         "generation": 1,
-        "batch_kind": "source",
+        "batch_kind": "drain",
         "batch": 0,
         "run_id": "r",
         "at": "2026-01-31T12:00:00+00:00",

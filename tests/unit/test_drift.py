@@ -36,7 +36,7 @@ def flow(keyed: bool = True, **policy: str) -> FlowSpec:
 
 
 def sighting(name: str, kind: Any = "new-field", **more: Any) -> Sighting:
-    seen_by = {"generation": 1, "batch_kind": "source", "batch": 0, "run_id": "r", "at": AT}
+    seen_by = {"generation": 1, "batch_kind": "drain", "batch": 0, "run_id": "r", "at": AT}
     known = seen_by | {"unit": "/in/1", "position": 3}
     return Sighting(kind, name, **(known | {"rows": 2, "type": "int"} | more))
 
@@ -74,7 +74,7 @@ def test_a_run_tells_what_it_saw_and_what_the_batches_it_repeated_saw(layout: Fl
     schema_drift.remember(
         layout, [sighting("x", run_id="died"), sighting("y", run_id="mine", batch=1), sighting("z")]
     )
-    told = schema_drift.findings(layout, flow(), "mine", {(1, "source", 0)})
+    told = schema_drift.findings(layout, flow(), "mine", {(1, "drain", 0)})
     assert [(one.kind, one.subject) for one in told] == [("new-field", name) for name in "xyz"]
     assert [one.subject for one in schema_drift.findings(layout, flow(), "mine")] == ["y"]
     schema_drift.remember(layout, [sighting(f"m{i}", run_id="mine") for i in range(30)])

@@ -31,7 +31,7 @@ BOUNDS = QuarantineBounds()
 
 
 def batch(
-    number: int, records: int, refused: int, run: str = "a", kind: Any = "source"
+    number: int, records: int, refused: int, run: str = "a", kind: Any = "drain"
 ) -> BatchRow:
     return BatchRow("p", "f", 1, number, run, kind=kind, records=records, quarantined=refused)
 
@@ -90,7 +90,7 @@ def test_the_size_of_batches_decides_nothing() -> None:
     assert state(*halves) == state(*reversed(halves)) == state(batch(0, 1000, 400)) == "warned"
 
 
-@pytest.mark.parametrize("kind", ["replay", "quarantine", "gate"])
+@pytest.mark.parametrize("kind", ["replay", "release", "withdraw"])
 def test_replays_and_withdrawals_do_not_count(kind: str) -> None:
     rows = [batch(0, 100, 0), batch(0, 1000, 1000, "b", kind)]
     assert state(*rows) == "" and quarantined_share(rows) == 0

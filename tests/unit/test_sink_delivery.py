@@ -90,7 +90,7 @@ PRINT = Holds("print", "no such table")
 
 
 def _batch(
-    number: int, rows: Mapping[Any, Any], writer: str = "w", kind: str = "source", epoch: int = 1
+    number: int, rows: Mapping[Any, Any], writer: str = "w", kind: str = "drain", epoch: int = 1
 ) -> SinkBatch:
     digest = format(hash(tuple(sorted(rows.items()))) & 0xFFFF, "x")
     return SinkBatch(PLACE, writer, number, 1, kind, number, epoch, len(rows), digest)

@@ -158,7 +158,7 @@ def _let_through_before(context: AuditContext) -> None:
     for row in context.refused:
         first = earliest.get(cut_of.get(row["origin"]["input"], -1))
         later = kind_of(row) == "replay" or (
-            kind_of(row) == "source" and first is not None and row["generation"] > first
+            kind_of(row) == "drain" and first is not None and row["generation"] > first
         )
         if later:
             context.accepted_before.add(row["quarantine_id"])
@@ -177,7 +177,7 @@ def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
     there. The result is at most the number of rows that other batches, of no later generation,
     refused in the ranges that this one read.
     """
-    if missing <= 0 or (batch.generation == 1 and batch.kind == "source"):
+    if missing <= 0 or (batch.generation == 1 and batch.kind == "drain"):
         return 0
     first, read = context.flow.source.counts_from, defaultdict[str, list[Mapping[str, Any]]](list)
     sql = f"select * from t where slice = {int(batch.slice)}"

@@ -66,7 +66,7 @@ class Appended:
         """
         rows = self._count(context)
         if all_files:
-            again = sum(b.inserted for b in context.batches if b.kind == "quarantine")
+            again = sum(b.inserted for b in context.batches if b.kind == "release")
             read_again = sum(1 for run_id in context.released.values() if not run_id)
             wanted = (
                 sum(fact.accepted for fact in facts) + again + read_again + rows_accepted(context)
@@ -316,4 +316,4 @@ def _finished(context: AuditContext) -> str:
     if context.unfinished is None:
         return ""
     generation, number = context.unfinished
-    return f" where not (_generation = {generation} and _batch = {number} and _kind = 'source')"
+    return f" where not (_generation = {generation} and _batch = {number} and _kind = 'drain')"

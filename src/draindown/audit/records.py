@@ -126,7 +126,7 @@ class Records:
         """Read all records within the ranges: their places, the keys of those that the table has,
         refused bytes.
         """
-        first = {r["quarantine_id"]: r for r in self._context.refused if kind_of(r) != "quarantine"}
+        first = {r["quarantine_id"]: r for r in self._context.refused if kind_of(r) != "release"}
         held_again = set(self._context.released) | {
             id for id, row in first.items() if self._was_accepted_before(row)
         }
@@ -305,10 +305,11 @@ class Records:
         """
         self._db.execute("create table placed (input varchar, position bigint, stamp bigint)")
         table = self._context.layout.tables.target
-        chosen = f"{_ORIGIN}['input'] as input, {_ORIGIN}['position'] as position, cast({_CHANGED_AT} as bigint) as stamp"
+        place = f"{_ORIGIN}['input'] as input, {_ORIGIN}['position'] as position"
+        chosen = f"{place}, cast({_CHANGED_AT} as bigint) as stamp"
         for block in stream(table.table, f"select {chosen} from t"):
             self._insert("placed", pa.Table.from_batches([block]))
-        replays = [one for one in self._context.batches if one.kind == "quarantine"]
+        replays = [one for one in self._context.batches if one.kind == "release"]
         again = self._replayed()
         strange = {
             (unit, log): [(at, at + 1)]

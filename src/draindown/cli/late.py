@@ -38,7 +38,7 @@ class State(StrEnum):
     """The rows that `list` shows."""
 
     open = "open"
-    applied = "released"
+    released = "released"
     discarded = "discarded"
     gone = "gone"
     all = "all"

@@ -148,12 +148,10 @@ def _lacking(desk: Desk, lacking: int, audit: str) -> None:
     mine = {
         row.batch
         for row in commits
-        if row and row.kind == "source" and row.generation == desk.generation
+        if row and row.kind == "drain" and row.generation == desk.generation
     }
     have = {
-        number
-        for of, number in ledger_table.batches(desk.layout, "source")
-        if of == desk.generation
+        number for of, number in ledger_table.batches(desk.layout, "drain") if of == desk.generation
     }
     if len(mine - have) >= lacking:
         text = f"{what}; the next run adds it"

@@ -30,7 +30,7 @@ _REFUSED = (
     "raw_length",
 )
 _RAW = ("part", "input", "log", "position", "from", "until", "key", "value", "headers", "timestamp")
-_INPUT = ("batch", "slice", "units", "bytes", "records")
+_INPUT = ("batch", "slice", "inputs", "bytes", "records")
 _COUNTS = (
     "quarantined",
     "late",
@@ -39,7 +39,8 @@ _COUNTS = (
     "inserted",
     "updated",
     "deleted",
-    "remembered",
+    "tombstoned",
+    "hidden",
     "applied",
 )
 _ROWS = ":rows"  # suffix of the transaction app id of the target's batches

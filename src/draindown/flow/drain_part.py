@@ -26,8 +26,8 @@ def part(
     committed before it died, which are `settled`. `others`: the other fields of the part.
     """
     rows = list(rows)
-    own = [row for row in rows if row.start == request.start]
-    settled = [row for row in rows if row.start != request.start]
+    own = [row for row in rows if row.attempt == request.start]
+    settled = [row for row in rows if row.attempt != request.start]
     of_run = ledger_table.of_run(request.layout, request.run_id)
     verdict, findings = quarantined_share.told(request.declared, request.layout, of_run)
     drain = DrainPart(

@@ -80,7 +80,7 @@ def windows(
     """
     before = Window(0, 0, 0)
     for run_id, group in groupby(
-        (row for row in rows if row.kind == "source"), key=lambda row: row.run_id
+        (row for row in rows if row.kind == "drain"), key=lambda row: row.run_id
     ):
         own = _sum(list(group), run_id, still_open)
         before = Window(
@@ -225,13 +225,13 @@ def first_refused(layout: FlowHome, rows: Sequence[BatchRow]) -> dict[str, Any] 
     quarantine has none.
     """
     batches = {
-        (row.generation, row.batch) for row in rows if row.kind == "source" and row.quarantined
+        (row.generation, row.batch) for row in rows if row.kind == "drain" and row.quarantined
     }
     if not batches:
         return None
     generation = max(number for number, _ in batches)
     numbers = ", ".join(str(int(batch)) for of, batch in batches if of == generation)
-    where = f"kind = 'source' and generation = {int(generation)} and batch in ({numbers})"
+    where = f"kind = 'drain' and generation = {int(generation)} and batch in ({numbers})"
     sql = f"select {', '.join(_SHOWN)}, substr(raw, 1, 2000) as raw from t where {where}"
     found = layout.tables.quarantine.rows(
         f"{sql} order by batch, {quarantine.UNIT}, {quarantine.POSITION} limit 1"

@@ -276,10 +276,10 @@ def finishing(layout: FlowHome, one: Sending) -> str:
     """
     where = f"{layout.pipeline} --flow {layout.flow}"
     begun_with = {
-        "source": f"draindown run {where}   # it finishes the batch",
+        "drain": f"draindown run {where}   # it finishes the batch",
         "replay": f"draindown doctor {where}   # names the replay; the same one again finishes the batch",
-        "quarantine": f"draindown quarantine replay {where} ...   # with the options as before; finishes the batch",
-        "gate": f"draindown gate quarantine {where} ...   # with the options as before; finishes the batch",
+        "release": f"draindown quarantine replay {where} ...   # with the options as before; finishes the batch",
+        "withdraw": f"draindown gate quarantine {where} ...   # with the options as before; finishes the batch",
     }
     return begun_with.get(
         one.kind.partition(":")[0], f"draindown doctor {where}   # says what waits"

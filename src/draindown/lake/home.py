@@ -82,7 +82,7 @@ class FlowHome:
         directories.make(f"{state_of(self.lake)}/{self.pipeline}")
         directories.make(self.home, private=True)
 
-    def app_id(self, generation: int, purpose: str, kind: str = "source") -> WriterId:
+    def app_id(self, generation: int, purpose: str, kind: str = "drain") -> WriterId:
         """Return the id of a generation's writes of one kind and purpose (`rows`, `tombstones`,
         `quarantine`).
         """

@@ -80,7 +80,7 @@ def conserve(row: BatchRow, inputs: Sequence[Input]) -> None:
     Raises TerminalError `ledger-does-not-add-up`, which names every sum that fails.
     """
     sums = {
-        "units": (row.units, len({one.unit for one in inputs})),
+        "inputs": (row.inputs, len({one.unit for one in inputs})),
         "bytes": (row.bytes, sum(one.bytes for one in inputs)),
         "records": (row.records, sum(one.records for one in inputs)),
     }

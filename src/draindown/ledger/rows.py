@@ -21,13 +21,13 @@ from draindown.lake.transactions import WriterId
 
 Place = tuple[int, str, int]
 """Key of a batch, unique within a flow: generation, kind, number."""
-BatchKind = Literal["source", "quarantine", "replay", "gate"]
+BatchKind = Literal["drain", "release", "replay", "withdraw"]
 BatchForm = Literal["land", "derive", "history", "partial"]
 """What a batch does: records to rows of a target by a contract, to its history, or to its columns
 one by one; touched keys to it by a query."""
-GATE: BatchKind = "gate"
+WITHDRAW: BatchKind = "withdraw"
 """Kind of a batch that moves rows from the target to the quarantine."""
-FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
+FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "tombstoned")
 RUNS = ("opened", "split", "closed", "reopened", "changed", "joined", "removed")
 """What a batch of a history does to rows: it inserts, updates and deletes them."""
 _RECORDS = ("records", ("applied", "superseded", "duplicate", "quarantined", "late"))
@@ -41,16 +41,16 @@ SUMS: Mapping[BatchForm, Sequence[tuple[str, tuple[str, ...]]]] = {
         ("deleted", ("joined", "removed")),
     ),
     "derive": (
-        ("records", ("used", "irrelevant", "late")),
-        ("touched", ("inserted", "updated", "deleted", "unchanged", "absent")),
+        ("records", ("used", "unused", "late")),
+        ("recomputed", ("inserted", "updated", "deleted", "unchanged", "empty")),
     ),
 }
 """By form, the sums that hold in each row: a number, and those that it is the sum of. See
 `BatchRow`.
 """
-ACCOUNT = ("used", "irrelevant", "touched", "unchanged", "absent")
+ACCOUNT = ("used", "unused", "recomputed", "unchanged", "empty")
 COUNTED = (
-    "units",
+    "inputs",
     "bytes",
     "records",
     "quarantined",
@@ -58,12 +58,12 @@ COUNTED = (
     *FATES,
     "applied",
     *ACCOUNT,
-    "events",
+    "hidden",
     *RUNS,
 )
-SINK_FATES = ("sent", "deleted", "passed", "unsendable")
-"""What becomes of a row at a sink: sent, deleted there, passed over as `where` says, or not to be
-held by it.
+SINK_FATES = ("sent", "deleted", "filtered", "unsendable")
+"""What becomes of a row at a sink: sent, deleted there, filtered by `where`, or not to be held by
+it.
 """
 TIMES = ("changed_at", "started_at", "finished_at")
 _KEY = "draindown"
@@ -76,14 +76,14 @@ class BatchRow:
     wall time.
 
         records = applied + superseded + duplicate + quarantined + late
-        applied = inserted + updated + deleted + remembered
+        applied = inserted + updated + deleted + tombstoned
 
     A batch of a derived flow (`form`: derive) has two accounts instead. Its input are images of
-    rows: a changed row of the source as it was, or as it is. Its output are touched keys,
+    rows: a changed row of the source as it was, or as it is. Its output are touched rows,
     recomputed and compared with the table.
 
-        records = used + irrelevant + late
-        touched = inserted + updated + deleted + unchanged + absent
+        records = used + unused + late
+        recomputed = inserted + updated + deleted + unchanged + empty
 
     A batch of a history (`form`: history) has records as the first and rows as the second account.
     `applied` are events that count, whether a row shows them or not:
@@ -99,19 +99,18 @@ class BatchRow:
 
         records = applied + superseded + duplicate + quarantined + late
 
-    `units`, `bytes`, `records`: sums of the batch's inputs, which are in the table `inputs`. A
-    batch that reads no source (kinds quarantine and gate) has records and no units. `irrelevant`:
-    images without a trace in what the query reads, such as an update of other columns. `absent`:
-    touched keys that neither the query returns nor the table has. `reread`: rows in the files of
-    the sources that could hold rows of touched keys, of those that are read again.
-    `remembered`: deletes of keys that the target did not hold, or of which it keeps
-    newer columns; of a history the events that were added to the hidden. `history`: by which
-    columns a history was folded, or rows were merged, as JSON. `changed_at`: timestamp of the rows
-    that the batch changed, later than that of every earlier batch. `start`: the start of the step
-    that committed the batch. `sinks`: by sink, what became of the
-    rows there: applied = sent + deleted + passed + unsendable. A sink of refused rows has their
-    number as `quarantined` in the place of applied; of rows that are merged it is those that
-    differ.
+    `inputs`, `bytes`, `records`: sums of what the batch read, which is in the table `inputs`. A
+    batch that reads no source (kinds release and withdraw) has records and no inputs. `unused`:
+    images without a trace in what the query reads, such as an update of other columns. `empty`:
+    touched rows that neither the query returns nor the table has. `reread`: rows in the files of
+    the sources that could hold touched rows, of those that are read again. `tombstoned`: deletes of
+    keys that the target did not hold, or of which it keeps newer columns. `hidden`: of a history
+    the events that were added to the hidden ones. `history`: by which columns a history was folded,
+    or rows were merged, as JSON. `changed_at`: timestamp of the rows that the batch changed, later
+    than that of every earlier batch. `attempt`: the start of the step that committed the batch.
+    `sinks`: by sink, what became of the rows there: applied = sent + deleted + filtered +
+    unsendable. A sink of quarantined rows has their number as `quarantined` in the place of
+    applied; of rows that are merged it is those that differ.
     """
 
     pipeline: str
@@ -119,9 +118,9 @@ class BatchRow:
     generation: int
     batch: int
     run_id: str
-    kind: BatchKind = "source"
+    kind: BatchKind = "drain"
     slice: int = 0
-    units: int = 0
+    inputs: int = 0
     bytes: int = 0
     records: int = 0
     quarantined: int = 0
@@ -131,7 +130,7 @@ class BatchRow:
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
-    remembered: int = 0
+    tombstoned: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     sinks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     max_sequence: str | None = None
@@ -140,15 +139,16 @@ class BatchRow:
     finished_at: datetime | None = None
     seconds: float = 0.0
     table_version: int = -1
-    start: str = ""
+    attempt: str = ""
     form: BatchForm = "land"
+    applied: int = 0
     used: int = 0
-    irrelevant: int = 0
-    touched: int = 0
+    unused: int = 0
+    recomputed: int = 0
     unchanged: int = 0
-    absent: int = 0
+    empty: int = 0
     reread: int = 0
-    events: int = 0
+    hidden: int = 0
     opened: int = 0
     split: int = 0
     closed: int = 0
@@ -157,6 +157,11 @@ class BatchRow:
     joined: int = 0
     removed: int = 0
     history: str = ""
+
+    def __post_init__(self) -> None:
+        if self.form in ("land", "derive"):  # as many as the commit changed and tombstones remember
+            applied = self.inserted + self.updated + self.deleted + self.tombstoned
+            object.__setattr__(self, "applied", applied)
 
     @property
     def place(self) -> Place:
@@ -174,13 +179,6 @@ class BatchRow:
         return WriterId(f"{purpose}:{self.generation}:{self.kind}{apart}")
 
     @property
-    def applied(self) -> int:
-        """Rows that changed the target or the tombstones; of a history the events that count."""
-        if self.form in ("history", "partial"):
-            return self.events
-        return self.inserted + self.updated + self.deleted + self.remembered
-
-    @property
     def offered(self) -> int:
         """Rows that each sink is asked to take: those applied; of rows that are merged, those that
         differ.
@@ -190,13 +188,9 @@ class BatchRow:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the row as a flat, JSON-ready dict, including `applied`. Times are ISO 8601."""
+        """Return the row as a flat, JSON-ready dict. Times are ISO 8601."""
         sinks = {name: dict(counts) for name, counts in self.sinks.items()}
-        row = asdict(self) | {
-            "applied": self.applied,
-            "reasons": dict(self.reasons),
-            "sinks": sinks,
-        }
+        row = asdict(self) | {"reasons": dict(self.reasons), "sinks": sinks}
         return {k: v.isoformat() if isinstance(v, datetime) else v for k, v in row.items()}
 
     @classmethod
@@ -383,7 +377,7 @@ def quarantined_share(rows: Iterable[BatchRow]) -> float | None:
     Replays, released rows and withdrawals do not count. Their records came in before, or a person
     refused them.
     """
-    source = [row for row in rows if row.kind == "source"]
+    source = [row for row in rows if row.kind == "drain"]
     records = sum(row.records for row in source)
     return sum(row.quarantined for row in source) / records if records else None
 

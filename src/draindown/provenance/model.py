@@ -62,7 +62,7 @@ class Batch:
         )
 
     def __str__(self) -> str:
-        kind = "" if self.kind == "source" else f"{self.kind} "
+        kind = "" if self.kind == "drain" else f"{self.kind} "
         return f"{kind}batch {self.number} of generation {self.generation}"
 
 

@@ -149,7 +149,8 @@ def _chunks(within: Sequence[Kept]) -> Iterator[Sequence[Kept]]:
 
 
 def _overlaps(one: Kept) -> str:
-    return f'(input = {literal(one.unit)} and log = {literal(one.log)} and "from" < {one.until} and until > {one.start})'
+    of_log = f"input = {literal(one.unit)} and log = {literal(one.log)}"
+    return f'({of_log} and "from" < {one.until} and until > {one.start})'
 
 
 def _joined(ranges: Iterable[Kept]) -> Iterator[Kept]:

@@ -76,7 +76,7 @@ def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
     return batch.ledger_row(
         "land",
         slice=batch.input.number,
-        units=len({unit.name for unit in batch.input.units}),
+        inputs=len({unit.name for unit in batch.input.units}),
         bytes=sum(unit.bytes for unit in batch.input.units),
         records=counted.rows(lambda group: not group["_blank"]),
         reasons=counted.reasons,

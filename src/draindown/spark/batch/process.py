@@ -86,7 +86,7 @@ class Landed:
         writes = (
             [SideWrite("kept", lambda: keep_raw(batch, self.frame))] if keeps_raw(batch) else []
         )
-        if batch.kind != "quarantine":
+        if batch.kind != "release":
             writes.append(SideWrite("inputs", lambda: ledger_inputs.record(layout, row, inputs)))
         refused = SideWrite(
             "quarantined", lambda: keep_refused(batch, self.frame, self.counted, row)

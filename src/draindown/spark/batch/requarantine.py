@@ -26,7 +26,7 @@ def concerns(writer: Writer) -> bool:
     """Return whether the writer's batches may read input again: a replay of input, or a generation
     after the first.
     """
-    return writer.kind.startswith("replay:") or (writer.kind == "source" and writer.generation > 1)
+    return writer.kind.startswith("replay:") or (writer.kind == "drain" and writer.generation > 1)
 
 
 def quarantine(

@@ -69,7 +69,7 @@ def look(batch: Batch, frame: DataFrame, counted: Counted) -> Found:
     policy = batch.writer.flow.drift
     news = _marked(batch, frame, counted) if counted.sum("marked") else News()
     # chosen records of a file say nothing of what the whole file lacks
-    if batch.kind == "quarantine":
+    if batch.kind == "release":
         news = replace(news, missing=())
     _refuse(
         batch,
@@ -120,7 +120,7 @@ def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
     places = {(one.spelled, one.block): one.offset for one in batch.input.origins(counted.blocks)}
 
     def told(kind: Kind, one: Seen, *, record: bool = True) -> Sighting:
-        at = one.id + places[one.unit, one.block] if record and batch.kind != "quarantine" else None
+        at = one.id + places[one.unit, one.block] if record and batch.kind != "release" else None
         more = {
             "unit": batch.input.name(one.unit),
             "position": at,
@@ -188,7 +188,7 @@ def _refused(
         run = f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # and begin it anew"
     steps = [f"{one} of {flow}, then: {run}" for one in more]
     steps.append(f"set drift: {{{', '.join(policies)}}} for {flow}, then: {run}")
-    if batch.kind == "source" and batch.input.by_name:
+    if batch.kind == "drain" and batch.input.by_name:
         units = list(dict.fromkeys(batch.input.name(one.unit) for one in seen))
         steps.append(batch.input.leaving_out(units[:_SHOWN]))
     policy = batch.writer.flow.drift
