@@ -35,7 +35,7 @@ class Contender:
     run: Callable[[Place], Cost]
     """Drain what waits at the place, once."""
     keeps_refused: bool = False
-    """Whether it has a quarantine (and `_rescued`), so that the oracle asks for it."""
+    """Whether it has a quarantine (and `_rescued_data`), so that the oracle asks for it."""
     standing: Callable[[Place], AbstractContextManager[None]] | None = None
     """Servers that must stand at the place while it runs; their start and end are in nobody's
     cost.

@@ -56,7 +56,7 @@ def _columns(visit: str, late_from: int, after: str, salt: int) -> str:
     time = f"timestamp_seconds({int(_FIRST.timestamp())} + {visit} * {_DAY} div {DAILY} + {after} - {late})"
     return (
         f"{time} as event_time, to_date({time}) as day, concat('u-', {of_user} % {_USERS}) as user, "
-        f"cast({drawn} div 13 % {_AMOUNTS} as int) as amount, named_struct('unit', 'seed', 'position', id) as _origin"
+        f"cast({drawn} div 13 % {_AMOUNTS} as int) as amount, named_struct('input', 'seed', 'position', id) as _origin"
     )
 
 

@@ -92,7 +92,7 @@ def _questions(layout: FlowHome) -> list[Question]:
             "Quarantined, by reason; each with partition and offset of one",
             layout.tables.quarantine.path,
             "select reason, coalesce(field, '') as column, count(*) as records, "
-            "min(concat(origin.unit, ' at ', cast(origin.position as varchar))) as one_of_them "
+            "min(concat(origin.input, ' at ', cast(origin.position as varchar))) as one_of_them "
             "from t group by reason, field order by records desc, reason, field",
         ),
     ]

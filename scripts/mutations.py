@@ -158,7 +158,7 @@ def stages(file: str, tree: Path) -> list[tuple[str, ...]]:
     """
     module = re.compile(rf"\b{re.escape(Path(file).stem)}\b")
     found = []
-    for tiers, options in ((("unit", "tables"), _PARALLEL), (("spark", "kafka"), _PAIRS)):
+    for tiers, options in ((("input", "tables"), _PARALLEL), (("spark", "kafka"), _PAIRS)):
         paths = [
             path for tier in tiers for path in sorted((tree / "tests" / tier).glob("test_*.py"))
         ]

@@ -27,7 +27,7 @@ from draindown.sources.port import Progress, Source, Taken
 from draindown.sources.registry import source_of
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
-ORIGIN = pa.struct([("unit", pa.string()), ("position", pa.int64())])
+ORIGIN = pa.struct([("input", pa.string()), ("position", pa.int64())])
 REFUSED = pa.schema(
     [
         (name, pa.string())
@@ -47,7 +47,7 @@ REFUSED = pa.schema(
 
 def places(*positions: int, unit: str = "x") -> pa.Array:
     """The column `origin` of refused rows."""
-    return pa.array([{"unit": unit, "position": position} for position in positions], ORIGIN)
+    return pa.array([{"input": unit, "position": position} for position in positions], ORIGIN)
 
 
 def about(root: Path, flow: Mapping[str, Any], **more: Any) -> Request:
@@ -137,10 +137,16 @@ def commit(
     layout = asked.layout
     file = Path(asked.root, "in", f"{batch}.json")
     size = file.stat().st_size if file.exists() else 0
-    counts: dict[str, Any] = {"run_id": "r", "units": 1, "bytes": size, "records": 1, "inserted": 1}
+    counts: dict[str, Any] = {
+        "run_id": "r",
+        "inputs": 1,
+        "bytes": size,
+        "records": 1,
+        "inserted": 1,
+    }
     row = BatchRow("p", "f", generation, batch, slice=batch + 1, **(counts | more))
     row = replace(row, changed_at=AT, started_at=AT, finished_at=AT)
-    if row.kind == "source" and row.units:
+    if row.kind == "drain" and row.inputs:
         inputs.record(
             layout, row, [Input(str(file), 0, max(row.records, 1), row.bytes, row.records)]
         )

@@ -161,21 +161,26 @@ class LandedLake:
             for name in ("id", "n", "op", "g", "at", "v")
             if row.get(name) is not None
         }
-        refused = {"quarantine_id": f"withdrawn {key}", "raw": json.dumps(kept), "kind": "gate"}
+        refused = {"quarantine_id": f"withdrawn {key}", "raw": json.dumps(kept), "kind": "withdraw"}
         refused |= {"reason": f"gate:{expectation}"}
         refused |= {
-            "origin": {"unit": layout.tables.target.path, "position": 1},
+            "origin": {"input": layout.tables.target.path, "position": 1},
             "generation": 1,
             "batch": 0,
             "refused_at": stamp,
         }
         by = CommitProperties(
-            app_transactions=[Transaction(layout.app_id(1, "quarantine", "gate"), 0)]
+            app_transactions=[Transaction(layout.app_id(1, "quarantine", "withdraw"), 0)]
         )
         table = pa.Table.from_pylist([refused], schema=REFUSED)
         write_deltalake(layout.tables.quarantine.path, table, mode="append", commit_properties=by)
         told = BatchRow(
-            *("p", "f", 1, 0), run_id="gate", kind="gate", records=1, deleted=1, changed_at=stamp
+            *("p", "f", 1, 0),
+            run_id="gate",
+            kind="withdraw",
+            records=1,
+            deleted=1,
+            changed_at=stamp,
         )
         self._overwrite(told)
 
@@ -186,7 +191,7 @@ class LandedLake:
         self.rows[row["id"]] = {**row, "_changed_at": stamp}
         run = f"release {self._replays}"
         told = BatchRow(
-            *("p", "f", 1, self._replays), run_id=run, kind="quarantine", records=1, inserted=1
+            *("p", "f", 1, self._replays), run_id=run, kind="release", records=1, inserted=1
         )
         self._overwrite(replace(told, changed_at=stamp, started_at=stamp, finished_at=stamp))
         quarantine.release(self.layout, [id], by="me", run_id=run)
@@ -236,7 +241,7 @@ class LandedLake:
             *("p", "f", 1, self._batch),
             run_id=f"run {self._batch}",
             slice=self._batch + 1,
-            units=len(paths),
+            inputs=len(paths),
             bytes=sum(path.stat().st_size for path in paths),
             records=len(mine),
             quarantined=len(refused),
@@ -245,7 +250,7 @@ class LandedLake:
             inserted=fates["insert"],
             updated=fates["update"],
             deleted=fates["delete"],
-            remembered=fates["remember"],
+            tombstoned=fates["remember"],
             reasons={"type": len(refused)} if refused else {},
             changed_at=stamp,
             started_at=stamp,
@@ -259,7 +264,7 @@ class LandedLake:
                 {"id": one.key[0], "n": one.sequence, "_generation": 1, "_batch": self._batch}
                 for one in dead
             ]
-            told = [one | {"_kind": "source", "_changed_at": stamp} for one in held]
+            told = [one | {"_kind": "drain", "_changed_at": stamp} for one in held]
             write_deltalake(
                 layout.tables.tombstones.path,
                 pa.Table.from_pylist(told, schema=_TOMBSTONES),
@@ -281,14 +286,14 @@ class LandedLake:
             rows.append(
                 {
                     "quarantine_id": record_id(str(one.file), one.line),
-                    "origin": {"unit": str(one.file), "position": one.line},
+                    "origin": {"input": str(one.file), "position": one.line},
                     "raw": raw,
                     "raw_length": len(raw.encode()),
                     "reason": "malformed" if one.record is None else "type",
                     "field": None if one.record is None else "n",
                     "generation": 1,
                     "batch": one.batch,
-                    "kind": "source",
+                    "kind": "drain",
                     "run_id": f"run {one.batch}",
                     "refused_at": stamp,
                 }

@@ -264,12 +264,12 @@ class Landing:
             ] in _READ else None
             assert (
                 row["applied"]
-                == row["inserted"] + row["updated"] + row["deleted"] + row["remembered"]
+                == row["inserted"] + row["updated"] + row["deleted"] + row["tombstoned"]
             ), row
         names = ("records", "quarantined", "superseded", "duplicate", "inserted", "updated")
         sums = {
             name: sum(row[name] for row in rows)
-            for name in (*names, "deleted", "remembered", "applied", "units")
+            for name in (*names, "deleted", "tombstoned", "applied", "inputs")
         }
         places = sum(one.until - one.start for row in rows for one in read.get(_key(row), []))
         return sums | {
@@ -295,7 +295,7 @@ def _key(row: Mapping[str, Any]) -> Place:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, int]:
-    return Path(row["origin"]["unit"]).name, row["origin"]["position"]
+    return Path(row["origin"]["input"]).name, row["origin"]["position"]
 
 
 def _dying_at(fault: str | None) -> Callable[[str], None]:

@@ -251,7 +251,13 @@ class NumbersPinning:
             some = texts[name][start:until]
             size = sum(map(len, some))
             own = {"document": self._source.document, "digest": digest(some)}
-            shared = {"unit": name, "start": start, "until": until, "bytes": size, "unpacked": size}
+            shared = {
+                "input": name,
+                "start": start,
+                "until": until,
+                "bytes": size,
+                "unpacked": size,
+            }
             rows.append(own | shared | {"records": until - start, "arrived_at": self._now})
             self._left.pop(name)
             if until < end:

@@ -21,7 +21,7 @@ BAD: tuple[tuple[bytes, str], ...] = (
     (b"not json", "malformed"),
     (b'{"id": "k1", "seq": 1}{"id": "k2", "seq": 1}', "malformed"),
     (b'{"id": "k1", "seq": 1, "b": "\xff"}', "malformed"),
-    (b'{"id": "k1", "region": "eu", "part": "p1"}', "missing:seq"),
+    (b'{"id": "k1", "region": "eu", "part": "p1"}', "not_null:seq"),
     (b'{"id": "k1", "region": "eu", "part": "p1", "seq": "x"}', "type:seq"),
     (b'{"id": "k1", "region": "eu", "part": "p1", "seq": 1, "a": "many"}', "type:a"),
     (b'{"id": "k1", "region": "eu", "part": "p1", "seq": 99, "a": -1}', "rule:sane"),
@@ -78,7 +78,7 @@ class Case:
 
 STEPS = ("remembered", "merged", "read", "quarantined", "recorded")
 
-_MORE_BAD = (b'{"id": "k1", "region": "", "part": "p1", "seq": 1}', "missing:region")
+_MORE_BAD = (b'{"id": "k1", "region": "", "part": "p1", "seq": 1}', "not_null:region")
 """Refused where `region` is a key and a partition."""
 
 
@@ -152,7 +152,7 @@ def _row(rng: Random, known: dict[str, Any], key: tuple[Value, ...]) -> Line:
     extra = rng.choice([None, "1"])
     rescued = json.dumps({"extra": extra}, separators=(",", ":")) if extra else None
     row = known | content | ({"extra": extra} if extra else {})
-    return _line(row, Change(key, known["seq"], content=content | {"_rescued": rescued}))
+    return _line(row, Change(key, known["seq"], content=content | {"_rescued_data": rescued}))
 
 
 def _line(row: dict[str, Any], change: Change) -> Line:

@@ -153,7 +153,7 @@ def _daily(bench: Bench) -> list[Sample]:
         for turn in range(bench.asked.repeat):
             apart(statuses.repeat, place.files, until + turn, things)
             sample = bench.must(DRAIN, place, f"{_DAILY} {until} days", turn + 1)
-            hidden = Table(str(place.lake / "hidden" / "statuses"))
+            hidden = Table(str(place.lake / "hidden_events" / "statuses"))
             samples.append(
                 replace(sample, facts={**sample.facts, "hidden": float(hidden.row_count)})
             )

@@ -295,7 +295,7 @@ def _number(con: duckdb.DuckDBPyConnection, query: str) -> int:
 _FINAL = """
 create view final as
 select flight_id, status, origin, dest, carrier, tailnum, sched as sched_dep, dep_delay, arr_delay,
-       moment as updated_at, left(flight_id, 7) as flight_month, '{"gate":"' || gate || '"}' as _rescued
+       moment as updated_at, left(flight_id, 7) as flight_month, '{"gate":"' || gate || '"}' as _rescued_data
 from (select *, row_number() over (partition by flight_id order by moment desc, status = 'withdrawn' desc,
              status desc, origin desc, dest desc, carrier desc, tailnum desc nulls last, sched desc,
              dep_delay desc nulls last, arr_delay desc nulls last, gate desc nulls last) as place

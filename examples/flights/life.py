@@ -196,8 +196,8 @@ create macro text_of(e) as case when e.fault is not null then damaged_text(e)
 
 REASONS = {
     "truncated": "malformed", "not_json": "malformed", "not_object": "malformed", "two_objects": "malformed",
-    "unknown_status": "rule:known_status", "null_key": "missing", "no_key": "missing", "wrong_type": "type",
-    "no_time": "missing", "long_ago": "rule:plausible_time", "far_future": "rule:plausible_time",
+    "unknown_status": "rule:known_status", "null_key": "not_null", "no_key": "not_null", "wrong_type": "type",
+    "no_time": "not_null", "long_ago": "rule:plausible_time", "far_future": "rule:plausible_time",
 }  # fmt: skip
 """The reason that draindown must give for each kind of damaged line."""
 

@@ -32,7 +32,7 @@ COLUMNS = (
 """Columns of the contract, in its order."""
 
 _TIMES = ("sched_dep", "updated_at")
-_COMPARED = (*COLUMNS, "flight_month", "_rescued")
+_COMPARED = (*COLUMNS, "flight_month", "_rescued_data")
 _EXAMPLES = 10
 
 # to_int parses as Spark does: digits and a sign, no fraction, 32 bits.
@@ -88,7 +88,7 @@ where place = 1 and not gone
 """
 
 _EXPECTED = """
-create table expected as select w.* exclude (raw, place, gone), r.text as _rescued
+create table expected as select w.* exclude (raw, place, gone), r.text as _rescued_data
 from winner w left join rescue r using (file, position)
 """
 
@@ -170,7 +170,7 @@ def compare(
         lake: root of the lake.
         landing: the directory above `flights/*.json.gz`.
         quarantine: whether the writer keeps refused rows; if not, they are not compared.
-        rescued: whether the writer keeps unknown fields in `_rescued`.
+        rescued: whether the writer keeps unknown fields in `_rescued_data`.
         derived: whether to compare the tables that the pipeline derives from that of the flights, too.
     """
     layout = FlowHome(str(lake), "flights", "flights", "flights")
@@ -279,15 +279,15 @@ def _canonical(value: object) -> str:
 
 
 def _read_table(con: duckdb.DuckDBPyConnection, path: str, rescued: bool) -> None:
-    """Create table `found`: the target as a reader sees it, times as UTC seconds, `_rescued` normalised."""
-    names = [c for c in _COMPARED if rescued or c != "_rescued"]
+    """Create table `found`: the target as a reader sees it, times as UTC seconds, `_rescued_data` normalised."""
+    names = [c for c in _COMPARED if rescued or c != "_rescued_data"]
     _read_delta(con, "raw_found", path, names)
     picked = [f"epoch({c})::bigint as {c}" if c in _TIMES else c for c in names]
     con.execute(f"create table found as select {', '.join(picked)} from raw_found")
     if not rescued:
         return
     spellings = con.execute(
-        "select distinct _rescued from found where _rescued is not null"
+        "select distinct _rescued_data from found where _rescued_data is not null"
     ).fetchall()
     con.execute(
         "create table spelling as "
@@ -297,7 +297,9 @@ def _read_table(con: duckdb.DuckDBPyConnection, path: str, rescued: bool) -> Non
             "canonical": [_canonical(json.loads(s)) for (s,) in spellings],
         },
     )
-    con.execute("update found set _rescued = canonical from spelling where _rescued = spelt")
+    con.execute(
+        "update found set _rescued_data = canonical from spelling where _rescued_data = spelt"
+    )
 
 
 def _read_quarantine(con: duckdb.DuckDBPyConnection, path: str | None) -> None:
@@ -307,8 +309,8 @@ def _read_quarantine(con: duckdb.DuckDBPyConnection, path: str | None) -> None:
         return
     _read_delta(con, "raw_kept", path, ["origin", "reason", "field"])
     con.execute(
-        "insert into kept select string_split(origin.unit, '/')[-1], origin.position, "
-        "case when reason in ('type', 'missing') then concat_ws('/', reason, field) else reason end from raw_kept"
+        "insert into kept select string_split(origin.input, '/')[-1], origin.position, "
+        "case when reason in ('type', 'not_null') then concat_ws('/', reason, field) else reason end from raw_kept"
     )
 
 
@@ -327,7 +329,7 @@ def _read_delta(con: duckdb.DuckDBPyConnection, name: str, path: str, columns: l
 def _compared(
     con: duckdb.DuckDBPyConnection, lines: int, blank: int, quarantine: bool, rescued: bool
 ) -> Comparison:
-    names = [c for c in _COMPARED if rescued or c != "_rescued"]
+    names = [c for c in _COMPARED if rescued or c != "_rescued_data"]
     differs = " or ".join(f"e.{c} is distinct from f.{c}" for c in names)
     for statement in _GAPS.split(";"):
         con.execute(statement.replace("{differs}", differs).replace("{asked}", str(quarantine)))

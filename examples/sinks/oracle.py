@@ -96,10 +96,10 @@ def _of_dead(brokers: str, refused: Mapping[Place, str]) -> Iterator[str]:
     found: dict[Place, str] = {}
     for message in _fresh(brokers, DEAD):
         row = json.loads(message.value() or b"")
-        place, reason = (row["unit"], row["position"]), row["reason"]
+        place, reason = (row["input"], row["position"]), row["reason"]
         if place in found:
             yield f"{DEAD}: {place} is there twice"
-        found[place] = f"{reason}/{row['field']}" if reason in ("type", "missing") else reason
+        found[place] = f"{reason}/{row['field']}" if reason in ("type", "not_null") else reason
     yield from (
         f"{DEAD} lacks {place}: {reason}" for place, reason in refused.items() - found.items()
     )

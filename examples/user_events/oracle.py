@@ -176,10 +176,10 @@ def _of_quarantine(layout: FlowHome, refused: Mapping[Place, str]) -> Iterator[s
     for row in _rows(layout.tables.quarantine.path, ("origin", "reason", "field")):
         reason = (
             f"{row['reason']}/{row['field']}"
-            if row["reason"] in ("type", "missing")
+            if row["reason"] in ("type", "not_null")
             else row["reason"]
         )
-        found[(row["origin"]["unit"], row["origin"]["position"]), reason] += 1
+        found[(row["origin"]["input"], row["origin"]["position"]), reason] += 1
     wanted = Counter(refused.items())
     yield from (f"quarantine lacks {place}: {reason}" for place, reason in (wanted - found))
     yield from (

@@ -555,18 +555,18 @@ def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
         200_000,
         200_000,
     )
-    assert numbers["start"] == "again" and "run_refused_share" in numbers
+    assert numbers["start"] == "again" and "run_quarantined_share" in numbers
     gauges: dict[str, tuple[float, dict[str, str]]] = {}
     monkeypatch.setattr(
         stats, "gauge", lambda name, number, tags: gauges.update({name: (number, tags)})
     )
     assert report.drain is not None
-    more = {"refused_share": 0.25, "sinks": {"alerts": {"sent": 3, "unsendable": 1}}}
+    more = {"quarantined_share": 0.25, "sinks": {"alerts": {"sent": 3, "unsendable": 1}}}
     publish(report.model_copy(update={"drain": report.drain.model_copy(update=more)}))
     tags = {"pipeline": "good", "flow": "first"}
     assert gauges["draindown.drain.run_records"] == (200_000, tags)
     assert gauges["draindown.drain.records"] == (7, tags)
-    assert gauges["draindown.drain.refused_share"] == (0.25, tags)
+    assert gauges["draindown.drain.quarantined_share"] == (0.25, tags)
     assert gauges["draindown.drain.sink_alerts_sent"] == (3, tags)
     assert gauges["draindown.drain.sink_alerts_unsendable"] == (1, tags)
     assert gauges["draindown.drain.failed"] == (0, tags)

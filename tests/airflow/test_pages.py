@@ -55,7 +55,7 @@ def leave_report(project: Path, run_id: str = "manual__1") -> None:
                 generation=1,
                 before=Backlog(units=3, bytes=10),
                 after=Backlog(units=1, bytes=4),
-                totals={"units": 2, "records": 41, "applied": 41},
+                totals={"inputs": 2, "records": 41, "applied": 41},
             ),
         ),
     )
@@ -92,10 +92,10 @@ def test_the_ledger_of_a_derived_table_is_shown_by_its_two_accounts(project: Pat
         "r",
         records=907,
         used=905,
-        irrelevant=2,
-        touched=61,
+        unused=2,
+        recomputed=61,
         inserted=60,
-        absent=1,
+        empty=1,
     )
     derived = replace(row, form="derive")
     ledger_table.record(FlowHome(str(project / "lake"), "good", "first", "first"), [derived])
@@ -104,14 +104,14 @@ def test_the_ledger_of_a_derived_table_is_shown_by_its_two_accounts(project: Pat
     for name in (
         "images",
         "used",
-        "irrelevant",
+        "unused",
         "late",
         "keys",
         "inserted",
         "updated",
         "deleted",
         "unchanged",
-        "absent",
+        "empty",
     ):
         assert f">{name}<" in header
     assert not any(
@@ -441,13 +441,13 @@ def test_a_plan_that_failed_before_it_looked_does_not_say_that_nothing_waits(pro
 
 
 def test_every_row_of_the_page_has_a_time_and_no_fact_twice(project: Path) -> None:
-    share = RunSums(starts=1, totals={"batches": 1}, refused_share=0.014)
+    share = RunSums(starts=1, totals={"batches": 1}, quarantined_share=0.014)
     part = DrainPart(
         generation=1,
         after=Backlog(),
-        batches=[{"kind": "source"}],
+        batches=[{"kind": "drain"}],
         refused="failed",
-        refused_share=0.014,
+        quarantined_share=0.014,
     )
     leave(project, "r1", "drain", drain=part, run=share)
     layout, at = layout_of(project), now()
@@ -455,19 +455,19 @@ def test_every_row_of_the_page_has_a_time_and_no_fact_twice(project: Path) -> No
     view = first_of(project)
     (run,) = view.runs
     assert (run.mark, run.what.count("refused"), run.refused) == (
-        "REFUSED",
+        "OVER LIMIT",
         1,
         "",
     ) and "good/first" not in run.what
     assert run.at.endswith(" UTC") and view.ledger[0]["at"] == f"{at:%Y-%m-%d %H:%M} UTC"
     html = overview.render([view])
-    assert html.count('class="when"') == 3 and 'class="mark refused">REFUSED<' in html
+    assert html.count('class="when"') == 3 and 'class="mark over-limit">OVER LIMIT<' in html
 
 
 def test_states_that_differ_look_different(project: Path) -> None:
     """By their words and by their class, so not by color alone."""
     leave(project, "r1", "plan", outcome="failed", error={"code": "x"})
-    leave(project, "r2", "drain", drain=DrainPart(generation=1, batches=[{"kind": "source"}]))
+    leave(project, "r2", "drain", drain=DrainPart(generation=1, batches=[{"kind": "drain"}]))
     leave(project, "r3", "drain", outcome="idle", drain=DrainPart(generation=1, after=Backlog()))
     documents.Document(layout_of(project).start("r4", "drain", new_start()).at_work).write(
         {"pid": 1, "host": "h"}

@@ -279,9 +279,9 @@ def hold_accounts(trial: Trial, it: Chain, name: str) -> None:
         "each batch stands in the ledger once", len({row.place for row in rows}) == len(rows)
     )
     for row in rows:
-        trial.promise("images add up", row.records == row.used + row.irrelevant + row.late)
-        output = row.inserted + row.updated + row.deleted + row.unchanged + row.absent
-        trial.promise("keys add up", row.touched == output)
+        trial.promise("images add up", row.records == row.used + row.unused + row.late)
+        output = row.inserted + row.updated + row.deleted + row.unchanged + row.empty
+        trial.promise("keys add up", row.recomputed == output)
     net = sum(row.inserted - row.deleted for row in rows)
     trial.promise("inserted less deleted keys are the table's rows", net == len(found(it, name)))
     wrong = [symptom for symptom in examine(it.request(name)).symptoms if symptom.level == "wrong"]

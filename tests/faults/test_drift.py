@@ -114,10 +114,11 @@ def test_drift_in_the_data_is_kept_or_refused_row_by_row(
         found = {row["id"]: row for row in landing.rows() if row["seq"] == 9}
         trial.fired = f"{len(rows)} rows of other shapes in batch {batch - 1}"
         trial.promise(
-            "new fields are kept", json.loads(found["new field"]["_rescued"]) == {"colour": "red"}
+            "new fields are kept",
+            json.loads(found["new field"]["_rescued_data"]) == {"colour": "red"},
         )
         trial.promise(
-            "renamed ones too", json.loads(found["renamed"]["_rescued"]) == {"alpha": "1"}
+            "renamed ones too", json.loads(found["renamed"]["_rescued_data"]) == {"alpha": "1"}
         )  # as text
         trial.promise("missing ones are NULL", found["field gone"]["a"] is None)
         refused = {

@@ -89,7 +89,7 @@ def test_driver_refuses_company_and_ends_politely(
     outcome = driver.outcome()
     told.promise(
         "it ends after its batch, with exit 0",
-        (outcome["outcome"], outcome["code"]) == ("bounded", 0),
+        (outcome["outcome"], outcome["code"]) == ("stopped", 0),
     )
     report = read(landing.layout, "r", "drain")
     assert (

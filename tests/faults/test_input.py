@@ -208,7 +208,7 @@ def test_odd_times_hide_no_file(tmp_path: Path, spark: SparkSession, control: Co
         trial.fired = str([int(file.stat().st_mtime) for file in sorted(landing.landing.iterdir())])
         trial.run(landing, spark, max_batches=1)
         trial.run(landing, spark)
-        trial.promise("all are read", landing.totals()["units"] == lakes.BATCHES)
+        trial.promise("all are read", landing.totals()["inputs"] == lakes.BATCHES)
         _rows_as_in(trial, landing, control)
         trials.append(trial)
     conclude(*trials)

@@ -121,7 +121,7 @@ def test_a_withdrawal_that_was_killed_in_any_gap_is_right_afterwards(tmp_path: P
         # where nothing had been withdrawn, the newer row of y came before it could be
         assert kept == ({"x"} if home.name == "quarantined" else {"x", "y"})
         assert held == [("y", 6, 1), ("z", 5, 3)]
-        [batch] = [row for row in landing.ledger() if row["kind"] == "gate"]
+        [batch] = [row for row in landing.ledger() if row["kind"] == "withdraw"]
         assert (batch["batch"], batch["deleted"]) == (0, len(kept))
 
 

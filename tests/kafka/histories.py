@@ -100,7 +100,7 @@ class History:
             return "malformed"
         n = None if value is None else json.loads(value).get("n")
         if not self.keyed and n is None:
-            return "missing"
+            return "not_null"
         traced = not self.keyed and ("trace", b"\xff") in record.get("headers", ())
         return "type" if isinstance(n, str) or record["key"] == b"\xfe" or traced else None
 
@@ -124,7 +124,7 @@ def hold(history: History, flow: KafkaFlow) -> list[str]:
         (u, o, history.reason(one)) for u, o, one in history.records() if history.reason(one)
     )
     kept = Counter(
-        (r["origin"]["unit"], r["origin"]["position"], r["reason"]) for r in flow.quarantine()
+        (r["origin"]["input"], r["origin"]["position"], r["reason"]) for r in flow.quarantine()
     )
     if kept != refused:
         found.append(
@@ -178,11 +178,11 @@ def _micros(at: datetime) -> int:
 
 def _raw(flow: KafkaFlow) -> list[tuple[Any, ...]]:
     rows = flow.layout.tables.raw.rows(
-        "select * from t where part = 'records' order by unit, position"
+        "select * from t where part = 'records' order by input, position"
     )
     return [
         (
-            *(row["unit"], row["position"], row["key"], row["value"]),
+            *(row["input"], row["position"], row["key"], row["value"]),
             [(one["key"], one["value"]) for one in row["headers"]] if row["headers"] else None,
             round(row["timestamp"].timestamp() * 1000),
         )

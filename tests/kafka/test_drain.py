@@ -53,7 +53,9 @@ def test_records_become_rows_with_what_they_came_in(
         0,
         0,
     )
-    assert {n: (row["_origin"]["unit"], row["_origin"]["position"]) for n, row in rows.items()} == {
+    assert {
+        n: (row["_origin"]["input"], row["_origin"]["position"]) for n, row in rows.items()
+    } == {
         1: (f"{topic}/1", 0),
         2: (f"{topic}/0", 0),
     }
@@ -64,10 +66,10 @@ def test_records_become_rows_with_what_they_came_in(
     )
     read = {
         one.unit: (one.start, one.until, one.records)
-        for one in inputs.of_batch(f.layout, (1, "source", 0))
+        for one in inputs.of_batch(f.layout, (1, "drain", 0))
     }
     assert read == {f"{topic}/0": (0, 1, 1), f"{topic}/1": (0, 1, 1)}
-    assert report.drain.unit == "range" and report.drain.totals["units"] == 2
+    assert report.drain.unit == "range" and report.drain.totals["inputs"] == 2
     assert f.totals()["records"] == 2
 
 
@@ -96,7 +98,7 @@ def test_what_is_no_record_of_the_contract_is_refused_with_its_offset(
     f = flow()
     f.run()
     refused = {
-        row["origin"]["position"]: (row["origin"]["unit"], row["reason"]) for row in f.quarantine()
+        row["origin"]["position"]: (row["origin"]["input"], row["reason"]) for row in f.quarantine()
     }
     unit = f"{topic}/0"
     assert refused == {
@@ -109,7 +111,7 @@ def test_what_is_no_record_of_the_contract_is_refused_with_its_offset(
         6: (unit, "type"),  # its key is no text
     }
     (kept,) = f.rows()
-    assert (kept["n"], kept["key"], json.loads(kept["_rescued"])) == (2, None, {"key": "mine"})
+    assert (kept["n"], kept["key"], json.loads(kept["_rescued_data"])) == (2, None, {"key": "mine"})
 
 
 @pytest.mark.long
@@ -148,7 +150,7 @@ def test_a_column_is_taken_from_a_field_of_another_name(
         7,
     ]
     refused = {row["origin"]["position"]: (row["reason"], row["field"]) for row in f.quarantine()}
-    assert refused == {1: ("type", "net"), 2: ("missing", "invoice")}
+    assert refused == {1: ("type", "net"), 2: ("not_null", "invoice")}
     found = audit(f.spec, "f", root=f.home)
     assert found.residues == [] and found.unlooked == [] and found.seen["raw records"] == 3
 
@@ -240,16 +242,16 @@ def test_killed_in_any_gap_every_record_is_there_once(
             f.run()
     f.run()
     kept = f.layout.tables.raw.rows(
-        "select unit, position from t where part = 'records' order by unit, position"
+        "select input, position from t where part = 'records' order by input, position"
     )
     places = [(f"{topic}/{part}", offset) for part in (0, 1) for offset in range(sent // 2)]
-    assert [(row["unit"], row["position"]) for row in kept] == places
+    assert [(row["input"], row["position"]) for row in kept] == places
     found = audit(f.spec, "f", root=f.home)
     assert found.residues == [] and found.unlooked == []
     assert found.seen["raw records"] == sent
     good = [n for n in range(sent) if n % 5]
     assert sorted(row["n"] for row in f.rows("n")) == good
-    refused = [(row["origin"]["unit"], row["origin"]["position"]) for row in f.quarantine()]
+    refused = [(row["origin"]["input"], row["origin"]["position"]) for row in f.quarantine()]
     assert len(refused) == len(set(refused)) == sent - len(good)
     assert f.totals()["records"] == sent
 

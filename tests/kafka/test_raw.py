@@ -35,14 +35,14 @@ def held(flow: KafkaFlow) -> list[dict[str, Any]]:
     """The raw records of a flow, by unit and position."""
     log = flow.layout.tables.raw
     return (
-        log.rows("select * from t where part = 'records' order by unit, position")
+        log.rows("select * from t where part = 'records' order by input, position")
         if log.exists
         else []
     )
 
 
 def places(rows: Iterable[dict[str, Any]]) -> list[tuple[str, int]]:
-    return [(row["unit"], row["position"]) for row in rows]
+    return [(row["input"], row["position"]) for row in rows]
 
 
 def audited(flow: KafkaFlow, records: int, *, unlooked: Sequence[str] = ()) -> None:

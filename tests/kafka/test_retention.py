@@ -40,6 +40,6 @@ def test_a_drain_that_retention_overtakes_is_red_when_it_has_done_all_that_it_ma
     assert len(f.offsets()) == 2, "what it might drain is in the table"
 
     cluster.send(topic, [{"value": b'{"n": 4}'}])
-    assert f.run().outcome == "bounded", "what is left is young enough for the next run"
+    assert f.run().outcome == "stopped", "what is left is young enough for the next run"
     f.run()
     assert len(f.offsets()) == 5

@@ -102,7 +102,7 @@ def test_a_batch_sent_again_has_the_same_messages_and_the_recipe_drops_them(
     assert {name: headers[name] for name in ("flow", "generation", "kind", "batch")} == {
         "flow": b"pay.payments",
         "generation": b"1",
-        "kind": b"source",
+        "kind": b"drain",
         "batch": b"0",
     }
 

@@ -33,9 +33,7 @@ COLUMNS = (
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("name", pa.string()), ("note", pa.string()), (FATE, pa.string())]
 )
-BATCH = SinkBatch(
-    PLACE, "pay:payments:0001:source", 0, 1, "source", 0, epoch=5, rows=0, digest="00"
-)
+BATCH = SinkBatch(PLACE, "pay:payments:0001:drain", 0, 1, "drain", 0, epoch=5, rows=0, digest="00")
 
 Rows = Mapping[int, tuple[str | None, str | None]]
 

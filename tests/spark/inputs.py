@@ -23,7 +23,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 Refused = Mapping[int, tuple[str, str | None]]
-MALFORMED, MISSING, LARGE = ("malformed", None), ("missing", "id"), ("too_large", None)
+MALFORMED, MISSING, LARGE = ("malformed", None), ("not_null", "id"), ("too_large", None)
 
 
 @dataclass(frozen=True)
@@ -381,8 +381,8 @@ json_files = [
         ),
         {
             3401: {},
-            3402: {"_rescued": {"box": '{"x":1,"new":true}'}},
-            3403: {"_rescued": {"box": '{"X":1}'}},
+            3402: {"_rescued_data": {"box": '{"x":1,"new":true}'}},
+            3403: {"_rescued_data": {"box": '{"X":1}'}},
         },
         dict.fromkeys((2, 3, 4, 5, 6), ("type", "box")) | dict.fromkeys((7, 8), ("type", "m")),
     ),
@@ -433,7 +433,7 @@ json_files = [
         "B31",
         "sets.json",
         lines(*[row(3100 + n, **dict.fromkeys(_NARROW[: n + 1], n)) for n in range(21)]),
-        {3100 + n: {"_rescued": {key: str(n) for key in _NARROW[: n + 1]}} for n in range(21)},
+        {3100 + n: {"_rescued_data": {key: str(n) for key in _NARROW[: n + 1]}} for n in range(21)},
     ),
     Delivery(
         "B31",
@@ -446,9 +446,9 @@ json_files = [
             row(3155, i="7", s=5),
         ),
         {
-            3151: {"_rescued": {"x": "1"}},
-            3152: {"_rescued": {"x": "1"}},
-            3153: {"_rescued": {"x": '{"y":[1]}'}},
+            3151: {"_rescued_data": {"x": "1"}},
+            3152: {"_rescued_data": {"x": "1"}},
+            3153: {"_rescued_data": {"x": '{"y":[1]}'}},
             3154: {},
             3155: {"i": 7, "s": "5"},
         },
@@ -560,7 +560,7 @@ csv_files = [
         "B13",
         "extra.csv",
         b"id,new,s,n\n1301,x,a,1\n",
-        {1301: {"s": "a", "_rescued": {"new": "x"}}},
+        {1301: {"s": "a", "_rescued_data": {"new": "x"}}},
         header=1,
     ),
     Delivery("B13", "missing.csv", b"id,s\n1302,a\n", {1302: {"n": None}}, header=1),
@@ -691,7 +691,7 @@ def _columnar(form: str) -> list[Delivery]:
             "B34",
             "fields",
             pa.table({"id": [3411, 3412], "box": [{"a": 1, "b": "new"}, {"a": 2, "b": None}]}),
-            {3411: {"_rescued": {"box": {"a": 1, "b": "new"}}}, 3412: {}},
+            {3411: {"_rescued_data": {"box": {"a": 1, "b": "new"}}}, 3412: {}},
         ),
         delivery("B20", "wide", wide, ids(2001)),
         delivery(
@@ -760,7 +760,10 @@ def _columnar(form: str) -> list[Delivery]:
             ),
             delivery("B29", "k=1/in", pa.table({"id": [2901]}), ids(2901)),
             delivery(
-                "B29", "k=x/in", pa.table({"id": [2902], "k": [5]}), {2902: {"_rescued": {"k": 5}}}
+                "B29",
+                "k=x/in",
+                pa.table({"id": [2902], "k": [5]}),
+                {2902: {"_rescued_data": {"k": 5}}},
             ),
         ]
     return found

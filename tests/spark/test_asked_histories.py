@@ -30,7 +30,7 @@ from tests.spark.test_joined_histories import values
 HISTORIES = 2_000
 _LEFT = "cell int, k string, at timestamp, id int, n int"
 _SEQUENCE = {False: "timestamp", True: "struct<at: timestamp, seq: int>"}
-_ORIGIN = "_origin struct<unit: string, position: bigint>"
+_ORIGIN = "_origin struct<input: string, position: bigint>"
 Result = dict[tuple[Any, ...], tuple[Any, ...]]
 
 

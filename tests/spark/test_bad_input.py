@@ -196,10 +196,10 @@ CASES = {
     ),
     "fields": lines(
         (WIDE, 701),
-        (b"{}", ("missing", "id")),
-        (fields(id=None), ("missing", "id")),
-        (fields(ID=1), ("missing", "id")),
-        (fields(**{" id ": 1}), ("missing", "id")),
+        (b"{}", ("not_null", "id")),
+        (fields(id=None), ("not_null", "id")),
+        (fields(ID=1), ("not_null", "id")),
+        (fields(**{" id ": 1}), ("not_null", "id")),
         (fields(id=702, new=1.5, other="x", deep={"a": [1]}, none=None), 702),
         (DEEP, MALFORMED),
         (fields(id=703), 703),
@@ -333,7 +333,7 @@ def test_refused_records_are_kept_as_they_came(drained: Any) -> None:
                 None,
                 len(raw[at - 1]),
             )
-            assert row["origin"]["unit"] == str(drained.landing / name)
+            assert row["origin"]["input"] == str(drained.landing / name)
             assert row["run_id"] == "run 1"
 
 
@@ -388,15 +388,15 @@ def test_nested_values_are_whole(drained: Any) -> None:
 
 
 def test_unknown_fields_are_rescued_as_text(drained: Any) -> None:
-    rescued = json.loads(drained.table[702]["_rescued"])
+    rescued = json.loads(drained.table[702]["_rescued_data"])
     assert {name: value for name, value in rescued.items() if value is not None} == {
         "new": "1.5",
         "other": "x",
         "deep": '{"a":[1]}',
     }
-    assert json.loads(drained.table[201]["_rescued"]) == {"ID": "1"}
-    assert len(json.loads(drained.table[701]["_rescued"])) == 10_000
-    assert drained.table[703]["_rescued"] is None
+    assert json.loads(drained.table[201]["_rescued_data"]) == {"ID": "1"}
+    assert len(json.loads(drained.table[701]["_rescued_data"])) == 10_000
+    assert drained.table[703]["_rescued_data"] is None
 
 
 def test_unreadable_files_are_parked_alone(drained: Any) -> None:
@@ -459,9 +459,9 @@ def test_a_delete_needs_keys_and_sequence_only(keyed: Any) -> None:
     assert code == Exit.DONE, report.error
     assert [row["k"] for row in keyed.rows()] == ["d"]
     assert {at: (row["reason"], row["field"]) for (_, at), row in keyed.refused().items()} == {
-        8: ("missing", "at"),
+        8: ("not_null", "at"),
         9: ("type", "at"),
-        10: ("missing", "k"),
+        10: ("not_null", "k"),
         11: ("type", "gone"),
         12: ("rule:even", None),
     }

@@ -83,7 +83,7 @@ class Flow:
         self.batches += 1
         # of rows that a person released: the share of refused records is of input only
         row = BatchRow(
-            "flights", "flights", generation=1, batch=self.batches, run_id="r", kind="quarantine"
+            "flights", "flights", generation=1, batch=self.batches, run_id="r", kind="release"
         )
         return replace(
             row, records=inserted + deleted, inserted=inserted, deleted=deleted
@@ -167,7 +167,7 @@ def test_no_table_yet_is_idle(flow: Flow) -> None:
 
 def test_where_rows_came_from_is_not_judged(flow: Flow) -> None:
     flow.write(("a", "scheduled"))
-    more = "_arrived_at timestamp, _origin struct<unit: string, position: bigint>"
+    more = "_arrived_at timestamp, _origin struct<input: string, position: bigint>"
     flow.spark.sql(f"ALTER TABLE delta.`{flow.layout.tables.target.path}` ADD COLUMNS ({more})")
     count = {"type": "expect_table_column_count_to_equal", "kwargs": {"value": 3}, "meta": {}}
     assert [e.success for e in flow.check(count).expectations] == [True]

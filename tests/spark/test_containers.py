@@ -234,8 +234,8 @@ def test_a_json_column_may_be_required_and_takes_no_null(spark: SparkSession) ->
     ]
     frame = parsed(spark, columns, lines)
     assert judged(frame, "it's") == [
-        (None, "missing", "p"),
-        (None, "missing", "p"),
+        (None, "not_null", "p"),
+        (None, "not_null", "p"),
         ('{"a":1}', None, None),
         *[(None, "malformed", None)] * 3,
     ]

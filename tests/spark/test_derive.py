@@ -109,23 +109,23 @@ def test_a_fill_and_increments_equal_the_query(derivation: Callable[..., Derivat
     it = derivation(window=WINDOW)
     it.insert(row(1, 0), row(2, 5, n=3), row(3, 70, k=None), row(4, None))
     (filled,) = it.derive()
-    assert (filled.records, filled.used, filled.irrelevant) == (4, 3, 1)
-    assert (filled.touched, filled.inserted) == (2, 2) and it.table() == it.whole()
+    assert (filled.records, filled.used, filled.unused) == (4, 3, 1)
+    assert (filled.recomputed, filled.inserted) == (2, 2) and it.table() == it.whole()
 
     it.upsert(row(2, 65, k=None), row(5, 6, n=9))
     it.sql("delete from {t} where id = 3")
     (changed,) = it.derive()
     assert it.table() == it.whole()
-    assert (changed.records, changed.used, changed.irrelevant) == (
+    assert (changed.records, changed.used, changed.unused) == (
         4,
         4,
         0,
     )  # two images of 2, one each of 5 and 3
-    assert (changed.touched, changed.updated, changed.deleted, changed.inserted) == (2, 2, 0, 0)
+    assert (changed.recomputed, changed.updated, changed.deleted, changed.inserted) == (2, 2, 0, 0)
 
     it.sql("delete from {t} where k is null")
     (emptied,) = it.derive()
-    assert (emptied.deleted, emptied.touched) == (1, 1) and it.table() == it.whole(), (
+    assert (emptied.deleted, emptied.recomputed) == (1, 1) and it.table() == it.whole(), (
         "a window without rows goes"
     )
 
@@ -148,14 +148,14 @@ def test_a_change_without_effect_leaves_an_empty_commit(
             lambda *_: pytest.fail("no key was touched, and nothing is to compare"),
         )
         (noise,) = it.derive()
-    assert (noise.records, noise.used, noise.irrelevant, noise.touched) == (2, 0, 2, 0)
+    assert (noise.records, noise.used, noise.unused, noise.recomputed) == (2, 0, 2, 0)
     it.insert(row(9, 0))
     it.sql("delete from {t} where id = 9")
     (passing,) = it.derive()
-    assert (passing.records, passing.irrelevant, passing.touched) == (2, 2, 0)
+    assert (passing.records, passing.unused, passing.recomputed) == (2, 2, 0)
     it.upsert(row(1, 0, n=2), row(2, 5, n=0))
     (moved,) = it.derive()
-    assert (moved.touched, moved.unchanged) == (1, 1), "the sum is the same"
+    assert (moved.recomputed, moved.unchanged) == (1, 1), "the sum is the same"
     newest = target_log.last_commit(it.layout.tables.target.path)
     assert newest.rows_changed == (0, 0, 0) and it.layout.tables.target.version == newest.version
 
@@ -184,7 +184,7 @@ def test_random_histories_in_buckets_equal_the_query(
             it.sql(f"delete from {{t}} where id % 7 = {draw.randrange(7)}")
         rows = it.derive(buckets=1 + step % 3)
         assert it.table() == it.whole(), step
-        assert sum(one.touched for one in rows) >= 1
+        assert sum(one.recomputed for one in rows) >= 1
 
 
 @LONG
@@ -196,7 +196,7 @@ def test_buckets_count_each_image_once(derivation: Callable[..., Derivation]) ->
     it.upsert(*(row(i, 7 * i + 3, k="abc"[i % 2], n=i) for i in range(0, 40, 4)))
     again = it.derive(buckets=4)
     assert sum(one.records for one in again) == 20 and it.table() == it.whole()
-    assert len([one for one in again if one.touched]) > 1
+    assert len([one for one in again if one.recomputed]) > 1
 
 
 @LONG
@@ -970,7 +970,7 @@ def test_a_row_with_a_map_that_came_and_went_between_two_versions_touches_nothin
         it.sql(add.format(2, 5))
         it.sql("delete from {t} where id = 2")
     (row,) = it.derive()
-    assert (row.touched, row.absent, row.irrelevant) == (
+    assert (row.recomputed, row.empty, row.unused) == (
         (2, 0, 2) if moves else (0, 0, 2)
     ) and it.table() == it.whole()
 

@@ -239,7 +239,7 @@ def test_first_rows_and_sessions_follow_every_change(chain: Callable[..., Chain]
     assert _visits(it) == [("A", 10, 12, 1), ("B", 1, 3, 1), ("B", 5, 11, 4)]
     assert it.proven("once") and it.proven("worst") and it.proven("visits")
     (row,) = ledger_table.recent(it.layout("worst"), 1)
-    assert (row.inserted, row.updated, row.deleted, row.unchanged, row.absent) == (0, 3, 1, 0, 0)
+    assert (row.inserted, row.updated, row.deleted, row.unchanged, row.empty) == (0, 3, 1, 0, 0)
     it.deliver(it.row(0, 0, "A", op="d"))  # the last row of a group
     it.run()
     assert (
@@ -551,7 +551,9 @@ def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_pat
     it.deliver(*(it.row(number, 50 * number + 7, "BB") for number in range(4)))
     it.run()
     assert it.proven("hourly") and it.proven("daily") and not it.waits("daily")
-    (read,) = {row["unit"] for row in it.layout("hourly").tables.inputs.rows("select unit from t")}
+    (read,) = {
+        row["input"] for row in it.layout("hourly").tables.inputs.rows("select input from t")
+    }
     assert read == "tables/flights" and not (it.home / "lake").exists()
     (tmp_path / "away").rename(it.home / "lake")
     assert {path: path.stat().st_mtime_ns for path in before} == before, (

@@ -67,7 +67,7 @@ HOURLY = {
 }
 SPEC = {"pipeline": "p", "flows": {"flights": APPEND, "hourly": HOURLY}}
 _TYPES = (
-    "id bigint, carrier string, at timestamp, delay int, _origin struct<unit: string, position: bigint>, "
+    "id bigint, carrier string, at timestamp, delay int, _origin struct<input: string, position: bigint>, "
     "_arrived_at timestamp, _changed_at timestamp"
 )
 Event = tuple[int, str | None, datetime | None, int, tuple[str, int], datetime | None]
@@ -153,13 +153,13 @@ class World:
         self.spark.sql(f"delete from delta.`{self.paths.get(of, self.path)}` where id in ({ids})")
 
     def apply(self, *rows: Event, of: str = "") -> None:
-        names = ("late_id", "source_table", "unit", "position", "arrived_at")
+        names = ("late_id", "source_table", "input", "position", "arrived_at")
         table = of or next(iter(self.paths))
         told = [
             dict(zip(names, (str(row[0]), table, *row[4], row[5]), strict=True)) for row in rows
         ]
         chosen = pa.Table.from_pylist(told, schema=late._CHOSEN)
-        late.decide(Place(self.layout, 1, 0), chosen, "applied", by="me", note="", at=START)
+        late.decide(Place(self.layout, 1, 0), chosen, "released", by="me", note="", at=START)
 
     def derive(
         self,
@@ -205,7 +205,7 @@ class World:
         piece: TableSlice,
         number: int,
         dying: str = "",
-        kind: str = "source",
+        kind: str = "drain",
         edited: DerivedFlow | None = None,
     ) -> BatchRow:
         at = datetime(2026, 5, 1, tzinfo=UTC) + timedelta(seconds=number)
@@ -287,7 +287,7 @@ def test_the_table_depends_on_the_rows_alone(
             )
         dying = ("read", "late", "merged")[(at + seed) % 3] if at or steps == 3 else ""
         ledger = it.derive(1 + (at + seed) % 2 if steps == 3 else 1, dying=dying)
-        assert all(one.records == one.used + one.irrelevant + one.late for one in ledger)
+        assert all(one.records == one.used + one.unused + one.late for one in ledger)
     if steps == 3:
         it.apply(*applied)
         it.derive()
@@ -336,27 +336,29 @@ def test_a_row_that_was_applied_and_went_is_listed_as_gone(
     it.insert(*rows)
     assert derived(fill=True) == dict.fromkeys(range(4), "open")
     place = Place(it.layout, 1, 2)
-    chosen = late.chosen(place, (), "applied")
+    chosen = late.chosen(place, (), "released")
     some = chosen.filter(pc.less(chosen["position"], 3))
-    late.decide(place, some, "applied", by="me", note="", at=START)
-    assert derived() == {0: "applied", 1: "applied", 2: "applied", 3: "open"}
+    late.decide(place, some, "released", by="me", note="", at=START)
+    assert derived() == {0: "released", 1: "released", 2: "released", 3: "open"}
     it.withdraw(rows[0])
     assert derived() == {
         0: "gone",
-        1: "applied",
-        2: "applied",
+        1: "released",
+        2: "released",
         3: "open",
     } and it.table() == windows(rows[1:3])
     it.withdraw(rows[1], rows[3])
-    assert derived(fill=True) == {0: "gone", 1: "gone", 2: "applied"} and it.table() == windows(
+    assert derived(fill=True) == {0: "gone", 1: "gone", 2: "released"} and it.table() == windows(
         rows[2:3]
     )
     it.insert(rows[1])
-    assert derived() == {0: "gone", 1: "applied", 2: "applied"}, (
+    assert derived() == {0: "gone", 1: "released", 2: "released"}, (
         "the same row again, as a release puts it back"
     )
     it.flow = it.flow.model_copy(update={"allowed_lateness": 30 * 86_400})
-    assert derived(fill=True) == {0: "gone", 1: "applied", 2: "applied"}, "there, and late no more"
+    assert derived(fill=True) == {0: "gone", 1: "released", 2: "released"}, (
+        "there, and late no more"
+    )
     assert it.table() == windows(rows[1:3])
 
 
@@ -501,7 +503,7 @@ def test_late_rows_are_listed_applied_and_remembered(
     )
 
     listed = _typed(it, capsys, "late", "list", "p")["hourly"]
-    assert listed["counts"] == {"open": 2, "applied": 0, "discarded": 0, "gone": 0}
+    assert listed["counts"] == {"open": 2, "released": 0, "discarded": 0, "gone": 0}
     first, second = listed["rows"]
     assert (json.loads(first["record"])["id"], first["lateness"]) == (3, 4 * 3600 + 55 * 60)
     assert (
@@ -511,24 +513,24 @@ def test_late_rows_are_listed_applied_and_remembered(
     assert not it.waits("hourly")
 
     assert _typed(it, capsys, "late", "apply", "p", "--id", first["late_id"][:10], "--yes") == {
-        "applied": 1
+        "released": 1
     }
     assert it.waits("hourly") and _proven(it), (
         "what was read is as it was; what was decided is yet to be counted"
     )
     it.run("hourly")
     newest = ledger_table.recent(it.layout("hourly"), 1)[0]
-    assert (newest.records, newest.used, newest.touched, newest.applied) == (1, 1, 2, 2)
+    assert (newest.records, newest.used, newest.recomputed, newest.applied) == (1, 1, 2, 2)
     assert _number(it) == 8 and _proven(it) and not it.waits("hourly")
 
     assert _typed(it, capsys, "late", "discard", "p", "--yes") == {"discarded": 1}
-    counts = {"open": 0, "applied": 1, "discarded": 1, "gone": 0}
+    counts = {"open": 0, "released": 1, "discarded": 1, "gone": 0}
     assert _typed(it, capsys, "late", "list", "p")["hourly"]["counts"] == counts
     found = reset.plan(it.request("hourly"))
     with open_flow(it.spec, "hourly", Needs.FINISHED, owner="me", run_id="reset"):
         reset.begin(it.request("hourly"), found, by="me", accept_missing=False)
     listed = _typed(it, capsys, "late", "list", "p")["hourly"]["counts"]
-    assert (listed["applied"], listed["gone"]) == (1, 0), "the fill has yet to look for it"
+    assert (listed["released"], listed["gone"]) == (1, 0), "the fill has yet to look for it"
     it.run("hourly")
     assert generations.generation(it.layout("hourly")) == 2 and _number(it) == 8 and _proven(it)
     assert ledger_table.recent(it.layout("hourly"), 1)[0].late == 1, (
@@ -545,7 +547,7 @@ def test_late_rows_are_listed_applied_and_remembered(
     assert maintain(it) > 0 and _proven(it), "the files of the version that was read are gone"
     again = _typed(it, capsys, "late", "apply", "p", "--id", second["late_id"], "--yes")
     it.run("hourly")
-    assert again == {"applied": 1} and _number(it) == 12 and _proven(it)
+    assert again == {"released": 1} and _number(it) == 12 and _proven(it)
     assert examine(it.request("hourly")).exit == 0
 
 

@@ -218,16 +218,14 @@ class World(Chain):
             proof = self.proof(kind)
             assert proof.holds, (kind, proof)
             rows = [
-                row
-                for row in ledger_table.recent(self.layout(kind), 10_000)
-                if row.kind == "source"
+                row for row in ledger_table.recent(self.layout(kind), 10_000) if row.kind == "drain"
             ]
             assert len({(row.generation, row.batch) for row in rows}) == len(rows)
             for row in rows:
-                assert row.records == row.used + row.irrelevant + row.late
+                assert row.records == row.used + row.unused + row.late
                 assert (
-                    row.touched
-                    == row.inserted + row.updated + row.deleted + row.unchanged + row.absent
+                    row.recomputed
+                    == row.inserted + row.updated + row.deleted + row.unchanged + row.empty
                 )
 
 
@@ -541,7 +539,7 @@ def test_quiet_tables_are_followed_by_batches_without_rows(
     for kind in it.kinds:
         (newest,) = ledger_table.recent(it.layout(kind), 1)
         (commit,) = it.layout(kind).tables.target.commits_since(before[kind])
-        assert (newest.records, newest.touched, newest.applied, newest.table_version) == (
+        assert (newest.records, newest.recomputed, newest.applied, newest.table_version) == (
             0,
             0,
             0,

@@ -141,7 +141,7 @@ def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tri
     report, code = here.attempt()
     assert (code, report.findings) == (Exit.DONE, [])
     assert len(schema_drift.seen(here.layout)) == 3
-    rescued = {r["id"]: json.loads(r["_rescued"] or "{}") for r in here.rows()}
+    rescued = {r["id"]: json.loads(r["_rescued_data"] or "{}") for r in here.rows()}
     assert {key: {n: str(v) for n, v in held.items()} for key, held in rescued.items()} == {
         "k1": {},
         "k2": {},
@@ -158,7 +158,8 @@ def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tri
     assert asked
     replay(here, asked[1], asked[2])
     held = {
-        r["id"]: (r["gate"], r["_rescued"] and set(json.loads(r["_rescued"]))) for r in here.rows()
+        r["id"]: (r["gate"], r["_rescued_data"] and set(json.loads(r["_rescued_data"])))
+        for r in here.rows()
     }
     assert held["k3"] == (7, None) and held["k4"] == (12, None) and held["k6"] == (1, {"b"})
 
@@ -183,7 +184,7 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
     gone = here.land("3", encoded(form, [{"id": "k4", "seq": 1, "op": "u"}]))
     here.land("4", encoded(form, [row("k5", 1), {"id": "k1", "seq": 1, "op": "d", "a": None}]))
     report, code = here.attempt_batches()
-    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-refused")
+    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-failed")
     assert f"field `gate` is new: 2 records, first in {bad}" in report.error["found"]
     assert f"column `a` is in no record of {gone}" in report.error["found"]
     assert (
@@ -213,7 +214,9 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
     if way == "columns":
         assert {r["gate"] for r in here.rows("gate", where="id = 'k3'")} == {7}
     elif way == "policy":
-        assert json.loads(here.rows("_rescued", where="id = 'k3'")[0]["_rescued"]) == {"gate": "7"}
+        assert json.loads(here.rows("_rescued_data", where="id = 'k3'")[0]["_rescued_data"]) == {
+            "gate": "7"
+        }
 
 
 def test_a_record_without_a_value_lacks_every_column_where_it_deletes(spark: SparkSession) -> None:
@@ -281,12 +284,12 @@ def test_a_decimal_that_becomes_a_column_keeps_its_digits(spark: SparkSession, n
     )
     good = parse(spark, declared, records_of([Read(rows)], declared), now())
     if new == "rescue":
-        (kept,) = good.select("_rescued").collect()
-        assert '"price":12345678.00,"box":{"at":[1.10]},"rate":0.1,' in kept["_rescued"]
+        (kept,) = good.select("_rescued_data").collect()
+        assert '"price":12345678.00,"box":{"at":[1.10]},"rate":0.1,' in kept["_rescued_data"]
         return
-    (added,) = drift_marks.spread(good, list(values), ()).select("_rescued", *values).collect()
+    (added,) = drift_marks.spread(good, list(values), ()).select("_rescued_data", *values).collect()
     assert added.asDict() == {
-        "_rescued": None,
+        "_rescued_data": None,
         **{name: text for name, (_, text) in values.items()},
     }
 
@@ -309,7 +312,7 @@ def test_a_row_of_a_file_that_has_the_column_is_released_under_missing_refuse(
 
 def _folded(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
     """The table that `drift: {new_columns: add}` makes of these records: contract, then added by name, then
-    `_rescued`.
+    `_rescued_data`.
     """
     reserved = {*COLUMNS, "arrived_at"}
     split = []
@@ -339,7 +342,7 @@ def _folded(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
         content = {"op": record.get("op"), "a": record.get("a")} | {
             name: taken.get(name) for name in names
         }
-        content["_rescued"] = (
+        content["_rescued_data"] = (
             json.dumps(left, separators=(",", ":"), ensure_ascii=False) if left else None
         )
         delete = record.get("op") == "d"
@@ -402,11 +405,11 @@ def test_added_columns_hold_the_same_whatever_came_first(
             if name not in ("id", "seq", *STAMPS)
         }
         found[held["id"]] = content
-    assert {key: json.loads(c["_rescued"] or "{}") for key, c in found.items()} == {
-        key: json.loads(c["_rescued"] or "{}") for key, c in expected.items()
+    assert {key: json.loads(c["_rescued_data"] or "{}") for key, c in found.items()} == {
+        key: json.loads(c["_rescued_data"] or "{}") for key, c in expected.items()
     }
     plain = [
-        {key: {**content, "_rescued": None} for key, content in side.items()}
+        {key: {**content, "_rescued_data": None} for key, content in side.items()}
         for side in (found, expected)
     ]
     assert plain[0] == plain[1], order
@@ -430,7 +433,7 @@ def test_columns_of_files_are_added_as_text_all_at_once(landing: Make, form: str
     assert all(
         f"first in {path}:{FIRST[form]}" in finding.detail for finding in told(report, "new-column")
     )
-    held = {r["id"]: (r["gate"], r["tail"], r["_rescued"]) for r in here.rows()}
+    held = {r["id"]: (r["gate"], r["tail"], r["_rescued_data"]) for r in here.rows()}
     assert held == {
         "k1": (None, None, None),
         "k2": ("7", "N1", '{"_own":"o"}'),
@@ -453,7 +456,10 @@ def test_ten_thousand_fields_are_told_in_a_few_lines(landing: Make) -> None:
     assert code == Exit.DONE, report.error
     assert len(report.findings) <= 11
     assert len(schema_drift.seen(here.layout)) == schema_drift.MOST_REMEMBERED + 1
-    assert len(json.loads(here.rows("_rescued", where="id = 'bomb'")[0]["_rescued"])) == 10_000
+    assert (
+        len(json.loads(here.rows("_rescued_data", where="id = 'bomb'")[0]["_rescued_data"]))
+        == 10_000
+    )
 
 
 @pytest.mark.long
@@ -462,7 +468,7 @@ def test_ten_thousand_fields_make_no_columns(landing: Make) -> None:
     here.land("1", encoded("json", [BOMB, row("k", 1, one="1")]))
     report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
-    # with _rescued, one and two stamps
+    # with _rescued_data, one and two stamps
     assert len(here.layout.tables.target.query("select * from t").schema.names) == len(COLUMNS) + 4
     assert (
         f"more than {schema_drift.MOST_ADDED} unknown fields in 1 record"
@@ -471,7 +477,7 @@ def test_ten_thousand_fields_make_no_columns(landing: Make) -> None:
     before = here.layout.tables.target.version
     here.land("2", encoded("json", SPREAD))
     report, code = here.attempt_batches()
-    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-refused")
+    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-failed")
     assert here.layout.tables.target.version == before
 
 
@@ -512,7 +518,7 @@ def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -
         assert here.layout.tables.target.version == before
     respecified(here, columns={name: kind for name, kind in COLUMNS.items() if name != "a"})
     assert here.attempt_batches()[1] == Exit.DONE
-    assert {r["id"]: (r["a"], r["_rescued"]) for r in here.rows()} == {
+    assert {r["id"]: (r["a"], r["_rescued_data"]) for r in here.rows()} == {
         "k1": ("x", None),
         "k2": (None, '{"a":"x"}'),
     }

@@ -207,7 +207,7 @@ def test_records_are_numbered_whatever_the_split_and_the_name(
         blocks = [BlockOrigin(*place, local_path(place[0]), 0) for place in places]
         found = located(frame, blocks).select(f"{ORIGIN}.*", "value").collect()
         frame.unpersist()
-    assert {(row["unit"], row["position"]): row["value"] for row in found} == expected
+    assert {(row["input"], row["position"]): row["value"] for row in found} == expected
     assert len(found) == len(expected)
     assert {local_path(row["_unit"]) for row in counts} == {file.path for file in files}
 

@@ -25,9 +25,9 @@ from tests.model import Change, Value, fate, newest
 
 _KEYS, _SEQUENCE = ("history", "k", "step"), ("seq", "sub")
 _PLACE = "history int, k string, step int, seq int, sub int"
-_COLUMNS = ("text", "number", "tags", "_rescued")
-_CONTENT = "text string, number double, tags map<string,int>, _rescued string"
-_ORDER = ("history", "k", "step", "text", "number", "tags", "seq", "sub", "_rescued")
+_COLUMNS = ("text", "number", "tags", "_rescued_data")
+_CONTENT = "text string, number double, tags map<string,int>, _rescued_data string"
+_ORDER = ("history", "k", "step", "text", "number", "tags", "seq", "sub", "_rescued_data")
 _BESIDES = ("_arrived_at", *resolution.LOSERS)
 _HISTORIES = 4_000
 
@@ -88,7 +88,7 @@ def _change(draw: Random, key: tuple[Value, ...], step: int) -> Change:
         content["text"] = draw.choice((None, "", "a", "é"))
         content["number"] = draw.choice((None, 0.0, 1.5))
         content["tags"] = draw.choice((None, "{}", '{"t":1}'))
-        content["_rescued"] = draw.choice((None, "{}"))
+        content["_rescued_data"] = draw.choice((None, "{}"))
     return Change(
         key, draw.randrange(step, step + 6), draw.random() < 0.3, content, arrived=draw.randrange(3)
     )
@@ -132,7 +132,7 @@ def _resolved(spark: SparkSession, cells: Sequence[_Cell]) -> DataFrame:
 
 def _found(row: Row) -> tuple[Any, ...]:
     tags = None if row["tags"] is None else json.dumps(row["tags"], separators=(",", ":"))
-    content = (row["text"], row["number"], tags, row["_rescued"])
+    content = (row["text"], row["number"], tags, row["_rescued_data"])
     return (
         2 * row["seq"] + row["sub"],
         content,
@@ -162,7 +162,7 @@ def test_moments_within_maps_differ_by_microseconds(spark: SparkSession) -> None
     rows = [("k", 1, {"t": at + timedelta(microseconds=more)}, False, at) for more in (2, 0, 1)]
     schema = "k string, seq int, m map<string,timestamp>, _delete boolean, _arrived_at timestamp"
     frame = spark.createDataFrame(rows, schema)
-    won = resolution.newest(frame, ["k"], ["seq"], ["k", "seq", "m", "_rescued"])
+    won = resolution.newest(frame, ["k"], ["seq"], ["k", "seq", "m", "_rescued_data"])
     assert [
         tuple(row) for row in won.select(F.unix_micros("m.t") % 10, *resolution.LOSERS).collect()
     ] == [(3, 0, 2)]

@@ -188,12 +188,14 @@ def test_csv_rescues_what_the_contract_does_not_name(csv: Any) -> None:
         261: {"${env:HOME}": "x"},
     }
     rescued = {
-        key: json.loads(row["_rescued"]) for key, row in csv.table.items() if row["_rescued"]
+        key: json.loads(row["_rescued_data"])
+        for key, row in csv.table.items()
+        if row["_rescued_data"]
     }
     assert {key: rescued[key] for key in expected if key in csv.table} == {
         key: value for key, value in expected.items() if key in csv.table
     }
-    assert 171 in rescued and csv.table[1]["_rescued"] is None
+    assert 171 in rescued and csv.table[1]["_rescued_data"] is None
 
 
 def test_csv_keeps_the_record_as_it_came(csv: Any) -> None:
@@ -396,10 +398,10 @@ def _tables() -> dict[str, tuple[pa.Table, dict[int, tuple[str, str]], dict[int,
         ),
         "missing-key": (
             pa.table({"s": ["a", "b"]}),
-            {1: ("missing", "id"), 2: ("missing", "id")},
+            {1: ("not_null", "id"), 2: ("not_null", "id")},
             {},
         ),
-        "null-key": (pa.table({"id": pa.array([71, None])}), {2: ("missing", "id")}, {71: {}}),
+        "null-key": (pa.table({"id": pa.array([71, None])}), {2: ("not_null", "id")}, {71: {}}),
         "unnamed": (
             pa.table(
                 {
@@ -445,13 +447,13 @@ def _tables() -> dict[str, tuple[pa.Table, dict[int, tuple[str, str]], dict[int,
             pa.table(
                 {"id": [97, None], "s": ["w", "x"], **{f"w{n}": [n, None] for n in range(600)}}
             ),
-            {2: ("missing", "id")},
+            {2: ("not_null", "id")},
             {97: {"s": "w"}},
         ),
         "no-rows": (pa.table({"id": pa.array([], pa.int32())}), {}, {}),
         "many": (
             pa.table({"id": pa.array([None if n == 4_321 else 100_000 + n for n in range(5_000)])}),
-            {4_322: ("missing", "id")},
+            {4_322: ("not_null", "id")},
             {100_000 + n: {} for n in range(5_000) if n != 4_321},
         ),
     }
@@ -541,16 +543,16 @@ def test_columnar_rows_meet_their_fates(columnar: Any) -> None:
 
 @pytest.mark.full
 def test_columnar_rescues_and_parks(columnar: Any) -> None:
-    assert json.loads(columnar.table[81]["_rescued"]) == {
+    assert json.loads(columnar.table[81]["_rescued_data"]) == {
         "more": 1.5,
         "_id": "m",
         "_file": "f",
         "_metadata": "x",
         "_t0": 1,
     }
-    assert columnar.table[1]["_rescued"] is None
+    assert columnar.table[1]["_rescued_data"] is None
     if "wide" in columnar.cases:
-        assert json.loads(columnar.table[97]["_rescued"]) == {f"w{n}": n for n in range(600)}
+        assert json.loads(columnar.table[97]["_rescued_data"]) == {f"w{n}": n for n in range(600)}
     bad = f"bad-{columnar.format}"
     assert columnar.parked() == {"half": bad, "other": "wrong-container"}
 
@@ -560,7 +562,7 @@ def test_a_refused_row_is_kept_as_json(columnar: Any) -> None:
     assert json.loads(columnar.quarantined["wider", 2]["raw"]) == {"id": 22, "n": 2**31}
     assert columnar.quarantined["wider", 2]["detail"] == "2147483648 is no int"
     assert columnar.quarantined["many", 4_322]["raw"] == '{"id":null}'
-    assert Path(columnar.quarantined["many", 4_322]["origin"]["unit"]).name == "many"
+    assert Path(columnar.quarantined["many", 4_322]["origin"]["input"]).name == "many"
 
 
 @pytest.mark.full

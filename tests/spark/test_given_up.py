@@ -42,5 +42,5 @@ def test_a_lost_file_that_was_given_up_stops_nobody(
     report, code = flow.attempt()
     assert code == Exit.DONE
     assert sorted(row["id"] for row in flow.rows()) == ["a", "c"]
-    assert [row["units"] for row in report.drain.batches] == [0, 1]
+    assert [row["inputs"] for row in report.drain.batches] == [0, 1]
     assert list(audit(flow.spec, "f", root=flow.home).residues) == []

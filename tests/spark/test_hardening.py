@@ -91,7 +91,7 @@ def test_s4_names_and_values_that_look_like_variables_stay_as_they_are(
             odd
         ]
         assert [(row["id"], row["seq"]) for row in landing.rows()] == [(odd, 1)]
-        assert [json.loads(row["_rescued"]) for row in landing.rows()] == [{odd: "x"}]
+        assert [json.loads(row["_rescued_data"]) for row in landing.rows()] == [{odd: "x"}]
 
 
 def test_s13_nothing_listens_beyond_this_machine(spark: SparkSession) -> None:

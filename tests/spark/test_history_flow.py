@@ -80,7 +80,7 @@ def test_events_split_join_extend_and_remove_rows(derivation: Callable[..., Deri
     it = derivation(target=TRACKED)
     it.insert(event(1, 0), event(2, 10), event(3, 20, n=2), event(4, None))
     (filled,) = it.derive()
-    assert (filled.records, filled.used, filled.irrelevant, filled.inserted) == (4, 3, 1, 2)
+    assert (filled.records, filled.used, filled.unused, filled.inserted) == (4, 3, 1, 2)
     assert _runs(it) == [("a", 0, 20, 1, 2), ("a", 20, None, 2, 3)]
     it.insert(event(5, 5, n=7), event(6, 0, k=None))  # late: it splits the first run
     (row,) = it.derive()
@@ -109,7 +109,7 @@ def test_events_split_join_extend_and_remove_rows(derivation: Callable[..., Deri
     assert _runs(it) == [("a", 0, 20, 1, 8), ("a", 20, None, 2, 9), (None, 0, None, 1, 6)]
     it.sql("delete from {t} where k = 'a'")
     (row,) = it.derive()
-    assert row.deleted == 2 and row.absent == 0 and _proven(it) and it.table() == it.whole()
+    assert row.deleted == 2 and row.empty == 0 and _proven(it) and it.table() == it.whole()
 
 
 @pytest.mark.long
@@ -121,7 +121,7 @@ def test_a_delete_without_a_row_is_remembered_by_the_source(
     it.derive()
     it.insert(event(2, 20, noise="d"))
     (row,) = it.derive()
-    assert (row.touched, row.absent, _runs(it)) == (1, 1, [])
+    assert (row.recomputed, row.empty, _runs(it)) == (1, 1, [])
     it.insert(event(3, 0), event(4, 15))
     it.derive()
     assert _runs(it) == [("a", 0, 10, 1, 3), ("a", 15, 20, 1, 4)] and _proven(it)

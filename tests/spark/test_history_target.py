@@ -82,7 +82,7 @@ def accounts(it: Landing) -> list[BatchRow]:
     rows = [conserve(BatchRow.from_dict(row)) for row in it.ledger()]
     assert sum(row.inserted - row.deleted for row in rows) == len(it.rows("1"))
     hidden = [] if not it.layout.tables.hidden.exists else it.read(it.layout.tables.hidden.path)
-    assert sum(row.remembered for row in rows) == len(hidden)
+    assert sum(row.hidden for row in rows) == len(hidden)
     return rows
 
 
@@ -102,30 +102,30 @@ def test_rows_split_join_and_go_whatever_order_events_come_in(
     row = step(
         line("k", 39, 1), line("k", 41, 1, b="x"), line("b", 42), line("c", 43), line("c", 43)
     )
-    assert (row.events, row.duplicate, row.opened, row.remembered) == (4, 1, 3, 1), (
+    assert (row.applied, row.duplicate, row.opened, row.hidden) == (4, 1, 3, 1), (
         "the first event of a run is hidden"
     )
     row = step(line("k", 40, 2, b="late"))
-    assert (row.events, row.opened, row.split, row.closed) == (1, 1, 1, 1)
+    assert (row.applied, row.opened, row.split, row.closed) == (1, 1, 1, 1)
     assert runs(it)[2:] == [
         ("k", 39, 40, 1, None),
         ("k", 40, 41, 2, "late"),
         ("k", 41, None, 1, "x"),
     ]
     row = step(delete("b", 50), delete("b", 60), delete("d", 5), line("b", 42))
-    assert (row.events, row.duplicate, row.closed, row.remembered) == (3, 1, 1, 2), (
+    assert (row.applied, row.duplicate, row.closed, row.hidden) == (3, 1, 1, 2), (
         "deletes without a row are hidden"
     )
     row = step(line("b", 55, 7), line("d", 1, 3), line("d", 5, 4))
-    assert (row.events, row.superseded, row.opened) == (2, 1, 2), (
+    assert (row.applied, row.superseded, row.opened) == (2, 1, 2), (
         "a delete wins at its sequence, whenever it came"
     )
     row = step(delete("k", 40))
-    assert (row.events, row.removed) == (1, 1), (
+    assert (row.applied, row.removed) == (1, 1), (
         "a delete at the sequence of a row's first event removes the row"
     )
     row = step(line("k", 40, 1), line("k", 42, 1), line("k", 41, 1, b="y"))
-    assert (row.events, row.superseded, row.changed) == (2, 1, 1)
+    assert (row.applied, row.superseded, row.changed) == (2, 1, 1)
     events = [json.loads(one) for one in came]
     assert sum(row.records for row in accounts(it)) == len(events)
     assert audit(it.spec, "f", root=it.home).clean
@@ -301,7 +301,7 @@ def test_a_history_that_is_put_aside_begins_anew_by_another_contract(
     lost = it.deliver(line("k", 5, b="x"), line("k", 6, b="x"), delete("k", 7))
     it.deliver(line("k", 3, b="x"), line("k", 4, b="x"), delete("j", 4))
     it.drain(spark)
-    assert accounts(it)[-1].remembered
+    assert accounts(it)[-1].hidden
     lost.unlink()
     content = json.loads(it.spec.model_dump_json(exclude_none=True))
     content["flows"]["f"]["columns"] |= {"a": "string", "b": "string"}
@@ -404,7 +404,7 @@ def test_an_interval_is_withdrawn_with_its_events_alone_and_comes_back(
     out = came[1:3]
     it.right(came, out)
     row = accounts(it)[-1]
-    assert (row.kind, row.records, row.events, row.removed, row.joined, row.reopened) == (
+    assert (row.kind, row.records, row.applied, row.removed, row.joined, row.reopened) == (
         "gate",
         2,
         2,
@@ -417,14 +417,14 @@ def test_an_interval_is_withdrawn_with_its_events_alone_and_comes_back(
     it.deliver(*later)
     it.drain(spark)
     row = accounts(it)[-1]
-    assert (row.events, row.superseded) == (2, 2), (
+    assert (row.applied, row.superseded) == (2, 2), (
         "again, or less than a withheld event of its sequence: kept out"
     )
     it.right([*came, later[1], later[3]], [came[2]])
     ids = [one for one in it.open("k") if json.loads(_raw(it, one))["seq"] == 5]
     assert it.release(*ids).outcome == "done"
     row = accounts(it)[-1]
-    assert (row.kind, row.records, row.events) == ("quarantine", 1, 1)
+    assert (row.kind, row.records, row.applied) == ("release", 1, 1)
     it.right([*came, later[1], later[3]], [came[1]])
     assert _of_k(it) == [(1, 3, 1), (4, 5, 2), (5, 7, -5), (7, None, 1)]
     assert NAME in {one["reason"].removeprefix("gate:") for one in it.quarantine()}

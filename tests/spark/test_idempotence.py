@@ -33,7 +33,7 @@ Corrupt = Callable[[pytest.MonkeyPatch], None]
 
 _ROW = BatchRow(
     "p", "f", 1, 0, "r", records=28, quarantined=3, late=1, superseded=4, duplicate=5,
-    inserted=6, updated=4, deleted=3, remembered=2, reasons={"malformed": 2, "type:a": 1},
+    inserted=6, updated=4, deleted=3, tombstoned=2, reasons={"malformed": 2, "type:a": 1},
 )  # fmt: skip
 _COUNTS = ("records", "quarantined", "late", "superseded", "duplicate", "inserted", "updated")
 
@@ -43,7 +43,7 @@ def test_row_that_adds_up_closes() -> None:
 
 
 @pytest.mark.parametrize("off", [-1, 1])
-@pytest.mark.parametrize("name", [*_COUNTS, "deleted", "remembered"])
+@pytest.mark.parametrize("name", [*_COUNTS, "deleted", "tombstoned"])
 def test_any_count_that_is_off_by_one_is_noticed(name: str, off: int) -> None:
     with pytest.raises(TerminalError) as caught:
         ledger_rows.conserve(dataclasses.replace(_ROW, **{name: getattr(_ROW, name) + off}))
@@ -168,7 +168,7 @@ def _attempt(landing: Landing, spark: SparkSession, corrupt: Corrupt, code: str)
 
 
 _WHOLE = {"records": 9, "quarantined": 1, "superseded": 2, "duplicate": 2}
-_WHOLE |= {"inserted": 1, "updated": 1, "deleted": 1, "remembered": 1, "applied": 4, "units": 1}
+_WHOLE |= {"inserted": 1, "updated": 1, "deleted": 1, "tombstoned": 1, "applied": 4, "inputs": 1}
 
 
 @pytest.mark.full
@@ -236,7 +236,7 @@ def _stays_red(spark: SparkSession, before: Landing, home: Path, name: str) -> N
 
 def test_healed_rows_must_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     landing = Landing(tmp_path)
-    good = dataclasses.replace(_ROW, inserted=15, updated=0, deleted=0, remembered=0)
+    good = dataclasses.replace(_ROW, inserted=15, updated=0, deleted=0, tombstoned=0)
     # an update that inserted: a second row of its key
     bad = dataclasses.replace(good, batch=1, inserted=14, updated=1)
     commits = [

@@ -177,7 +177,8 @@ def test_only_keys_that_no_row_shares_with_another_bucket_are_held_against_image
         ).declared("joined")
         assert isinstance(flow, DerivedFlow)
         assert (
-            len(kind_of(flow).wrong(BatchRow("p", "joined", 1, 2, "r", touched=1, used=0))) == wrong
+            len(kind_of(flow).wrong(BatchRow("p", "joined", 1, 2, "r", recomputed=1, used=0)))
+            == wrong
         )
 
 
@@ -198,7 +199,7 @@ def test_a_right_row_is_counted_in_one_bucket_and_touches_keys_in_others(
     it.run("weather", "joined")
     rows = [one for one in ledger_table.recent(it.layout("joined"), 9) if one.batch]
     assert len(rows) > 1 and sum(one.updated for one in rows) == 1 and it.proven("joined")
-    apart = [(one.touched, one.used) for one in rows if one.touched]
+    apart = [(one.recomputed, one.used) for one in rows if one.recomputed]
     assert sorted(apart) == [(1, 0), (1, 2)], "the row's two keys are in two buckets"
 
 
@@ -316,7 +317,7 @@ def test_a_lookup_follows_both_tables_and_tells_what_it_missed(
     assert it.proven("joined")
     assert [one.kind for one in report.findings] == [], "fewer than one row for each changed one"
     (row,) = ledger_table.recent(it.layout("joined"), 1)
-    assert (row.used, row.touched, row.updated) == (5, 3, 3)
+    assert (row.used, row.recomputed, row.updated) == (5, 3, 3)
     it.deliver(it.row(5, 0), it.row(6, 0), it.row(7, 0), it.row(2, 0), it.row(8, 0, "UA"))
     it.run("flights", "joined")
     it.measure(airline("AA", None, op="d"))
@@ -401,7 +402,7 @@ def test_a_lookup_at_a_time_follows_events_of_the_history_that_come_late(
         (6, "-"),
     ]
     (row,) = ledger_table.recent(it.layout("joined"), 1)
-    assert (row.touched, row.updated, row.unchanged) == (1, 1, 0) and it.proven("joined")
+    assert (row.recomputed, row.updated, row.unchanged) == (1, 1, 0) and it.proven("joined")
     if not moves:
         return
     # a row of either side moves, in one batch: to another time, to another key, and what a run is

@@ -36,7 +36,7 @@ HISTORIES = 2_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _COLUMNS = "cell int, k string, at timestamp, id int, n int"
-_ORIGIN = "_origin struct<unit: string, position: bigint>"
+_ORIGIN = "_origin struct<input: string, position: bigint>"
 Source = tuple[int, str | None, datetime | None, int, int]
 Result = dict[tuple[Any, ...], tuple[Any, ...]]
 

@@ -78,7 +78,7 @@ def test_the_exercise_derives_a_table_too(spark: SparkSession, tmp_path: Path) -
     class_archive.exercise(spark, tmp_path)
     layout = FlowHome(str(tmp_path / "project" / "lake"), "exercise", "hours", "hours")
     rows = recent(layout, 9)
-    assert [(row.form, row.kind) for row in rows] == [("derive", "source")] * 3
+    assert [(row.form, row.kind) for row in rows] == [("derive", "drain")] * 3
     assert rows[0].inserted and all(row.inserted and row.deleted for row in rows[1:]), (
         "the last two are MERGEs"
     )

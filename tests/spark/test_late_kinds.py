@@ -197,7 +197,7 @@ def test_what_is_late_follows_from_the_rows(
             dying=("merged", "late", "read")[at] if at or is_long else "",
         )
         them.hold()
-    assert all(row.records == row.used + row.irrelevant + row.late for row in ledger)
+    assert all(row.records == row.used + row.unused + row.late for row in ledger)
     assert sum(row.late for row in ledger) >= them.left_out > 5
     if not is_long:
         return
@@ -213,7 +213,7 @@ def test_what_is_late_follows_from_the_rows(
     assert not any(row.applied or row.late for row in again), (
         "the batches that they repeat kept them"
     )
-    assert sum(row.touched for row in again) > 10
+    assert sum(row.recomputed for row in again) > 10
     sources, table = [Table(path) for path in it.paths.values()], it.layout.tables.target
     assert whole.prove(spark, it.layout, it.flow, sources, table, 1.0, it.decided).holds
     assert not whole.prove(spark, it.layout, it.flow, sources, table, 1.0, 0).holds, (

@@ -59,7 +59,7 @@ def test_rows_that_find_nothing_are_told_and_a_row_that_comes_finds_its_way_to_t
     spark.sql(f"insert into delta.`{names}` values ('a', 1, 'first'), ('b', 1, 'second')")
     changes = [Versions(it.path, it.version, it.version), Versions(names, 1, 2)]
     row = it.attempt(TableSlice(2, changes), 1)
-    assert (row.used, row.touched, row.updated) == (2, 3, 3) and len(it.notes) == 1, (
+    assert (row.used, row.recomputed, row.updated) == (2, 3, 3) and len(it.notes) == 1, (
         "not three for each"
     )
     assert _found(it) == ["first", "first", "first", "last", None]
@@ -67,7 +67,13 @@ def test_rows_that_find_nothing_are_told_and_a_row_that_comes_finds_its_way_to_t
     row = it.attempt(
         TableSlice(3, [Versions(it.path, it.version, it.version), Versions(names, 2, 3)]), 2
     )
-    assert (row.touched, row.updated) == (3, 3) and _found(it) == [None, None, None, "last", None]
+    assert (row.recomputed, row.updated) == (3, 3) and _found(it) == [
+        None,
+        None,
+        None,
+        "last",
+        None,
+    ]
     _, amplified, missed = it.notes
     assert (amplified.kind, missed.kind, missed.subject) == (
         "lookup-amplified",

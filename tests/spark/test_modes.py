@@ -68,12 +68,12 @@ def test_the_job_drains_replays_input_and_replays_rows(
         return left, left.drain
 
     first, part = job("first")
-    assert (first.outcome, part.replay, part.totals["units"]) == ("done", "", batches)
+    assert (first.outcome, part.replay, part.totals["inputs"]) == ("done", "", batches)
     rows = landing.rows()
 
     again, part = job("again", replay=ALWAYS, max_batches=1)
-    assert (again.outcome, part.totals["units"], part.totals["applied"]) == (
-        "bounded" if batches > 1 else "done",
+    assert (again.outcome, part.totals["inputs"], part.totals["applied"]) == (
+        "stopped" if batches > 1 else "done",
         1,
         0,
     )
@@ -84,14 +84,14 @@ def test_the_job_drains_replays_input_and_replays_rows(
         asked = part.replay.partition(": ")[2]
         assert told.next == f"draindown replay {again.pipeline} --flow {again.flow} {asked} --yes"
         again, part = job("again", replay=ALWAYS)  # a retry goes on where it ended
-        assert (again.outcome, part.totals["units"], part.bound) == (
+        assert (again.outcome, part.totals["inputs"], part.bound) == (
             "done",
             1,
             "1 batch of it before",
         )
         assert job("again", replay=ALWAYS)[0].outcome == "idle"
     assert landing.rows() == rows
-    assert [row["kind"] for row in landing.ledger()] == ["source"] * batches + ["replay"] * batches
+    assert [row["kind"] for row in landing.ledger()] == ["drain"] * batches + ["replay"] * batches
 
     (refused,) = quarantine.identified(landing.layout, quarantine.Filter())
     chosen, part = job("rows", quarantine_ids=(refused,))
@@ -125,7 +125,7 @@ def test_a_query_whose_thread_died_is_an_error_and_the_next_run_resumes(
     request = landing.request("r")
     told, code = main.attempt(request, lambda stop: drain(request, spark, stop=stop))
     assert told.error is not None and (code, told.error["code"]) == (Exit.TRY_AGAIN, "query-died")
-    assert told.drain is not None and told.drain.totals["units"] == 2  # all that this start did
+    assert told.drain is not None and told.drain.totals["inputs"] == 2  # all that this start did
     assert told.error["next"] == ["draindown run p --flow f   # it resumes where this one ended"]
     assert drain(landing.request("again"), spark).outcome == "idle"
 
@@ -149,7 +149,7 @@ def test_an_error_in_a_batch_is_told_although_the_query_never_ends(
 def test_a_drain_that_was_stopped_is_bounded_although_the_query_never_ends(
     spark: SparkSession, landing: Landing
 ) -> None:
-    assert drain(landing.request("r", max_batches=1), spark).outcome == "bounded"
+    assert drain(landing.request("r", max_batches=1), spark).outcome == "stopped"
     assert [row["batch"] for row in landing.ledger()] == [0]
 
 

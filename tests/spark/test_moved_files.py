@@ -47,6 +47,6 @@ def test_moved_files_are_appended_once_and_read_again_in_their_new_directory(
     assert sum(1 for unit in units for _ in reader.records(unit)) == 5
     rebuild(it.request("again"), spark, stop=Stop(), progress=lambda line: None)
     assert sorted(row["id"] for row in it.rows("id")) == ["1", "2", "3", "4"]
-    origins = {Path(row["unit"]).parent.name for row in it.rows("_origin.unit as unit")}
+    origins = {Path(row["input"]).parent.name for row in it.rows("_origin.input as input")}
     assert origins == {"landing", "moved"}, "a record keeps its origin"
     assert audit(it.spec, "f", root=it.home).clean and len(it.refused()) == 1

@@ -129,7 +129,7 @@ class Lists:
 
 
 def _place(origin: dict[str, Any]) -> tuple[str, int]:
-    return origin["unit"], origin["position"]
+    return origin["input"], origin["position"]
 
 
 @pytest.fixture(params=["numbers", pytest.param("own_numbers", marks=pytest.mark.long)])

@@ -101,7 +101,7 @@ def test_no_record_needs_no_block(spark: SparkSession) -> None:
         assert found.collect() == []
     assert (
         located(frame, []).schema[ORIGIN].dataType.simpleString()
-        == "struct<unit:string,position:bigint>"
+        == "struct<input:string,position:bigint>"
     )
 
 

@@ -41,5 +41,5 @@ def test_keys_called_as_columns_of_the_tombstones_stay_deleted(
     assert [(row["kind"], row["batch"], row["generation"]) for row in here.rows()] == [("a", 8, 1)]
     (stone,) = here.tombstones()
     assert (stone["kind"], stone["batch"], stone["generation"]) == ("a", 7, 3)
-    assert (stone["_kind"], stone["_batch"], stone["_generation"]) == ("source", 0, 1)
+    assert (stone["_kind"], stone["_batch"], stone["_generation"]) == ("drain", 0, 1)
     assert audit(here.spec, "f", root=here.home).residues == []

@@ -56,9 +56,9 @@ def test_the_first_reason_in_contract_order_counts(spark: SparkSession) -> None:
         '{"a":"x","b":"x","n":"' + "x" * 60 + '"}': ("too_large", None),
         '{"a":"x","b":"x"} x': ("malformed", None),
         '{"a":"x","b":"x"}': ("type", "a"),
-        '{"b":"x"}': ("missing", "a"),
+        '{"b":"x"}': ("not_null", "a"),
         '{"a":1,"b":"x"}': ("type", "b"),
-        '{"a":1,"b":0}': ("missing", "c"),
+        '{"a":1,"b":0}': ("not_null", "c"),
         '{"a":1,"b":0,"c":""}': ("rule:first", None),
         '{"a":1,"b":1,"c":""}': ("rule:second", None),
         '{"a":1,"b":2,"c":""}': (None, None),
@@ -84,7 +84,7 @@ def test_names_may_hold_quotes_and_dollars(spark: SparkSession) -> None:
     row = json.dumps({"it's": 1, "$": "x", "ü": 1.5, "a\\b": [1], "o'ther": "\\"})
     held = parsed(spark, {"source": {"format": "json"}, "columns": columns}, row).collect()[0]
     assert (held["it's"], held["$"], str(held["ü"]), held["a\\b"]) == (1, "x", "1.5", [1])
-    assert json.loads(held["_rescued"]) == {"o'ther": "\\"}
+    assert json.loads(held["_rescued_data"]) == {"o'ther": "\\"}
 
 
 def test_fields_are_told_apart_by_case_and_by_points(spark: SparkSession) -> None:
@@ -113,7 +113,7 @@ def test_fields_are_told_apart_by_case_and_by_points(spark: SparkSession) -> Non
         assert (row["j"], row["upper_j"], row["a"], row["upper_a"]) == ("1.0", "[2]", [1], [2])
         assert (str(row["lower_n"]), str(row["upper_N"])) == ("1000.50", "2.50")
         assert (row["r"]["x"], row["r_s"]["x"]) == (1, 2)
-        assert (row["_rescued"] and json.loads(row["_rescued"])) == rescued
+        assert (row["_rescued_data"] and json.loads(row["_rescued_data"])) == rescued
 
 
 def test_a_csv_row_that_was_refused_is_judged_under_its_header(spark: SparkSession) -> None:

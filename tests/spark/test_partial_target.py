@@ -85,7 +85,7 @@ def accounts(it: Landing) -> list[BatchRow]:
     rows = [conserve(BatchRow.from_dict(row)) for row in it.ledger()]
     assert sum(row.inserted - row.deleted for row in rows) == len(it.rows("1"))
     buried = it.tombstones() if it.layout.tables.tombstones.exists else []
-    assert sum(row.deleted + row.remembered for row in rows) == len(buried)
+    assert sum(row.deleted + row.tombstoned for row in rows) == len(buried)
     return rows
 
 
@@ -103,20 +103,20 @@ def test_a_record_changes_the_columns_that_it_has_whatever_order_records_come_in
         return accounts(it)[-1]
 
     row = step(line("k", 1, a=1, b="x"), line("k", 3, a=3), line("k", 3, a=3), line("c", 1, b="c"))
-    assert (row.events, row.duplicate, row.inserted) == (3, 1, 2), (
+    assert (row.applied, row.duplicate, row.inserted) == (3, 1, 2), (
         "both records of k gave it a value"
     )
     row = step(line("k", 2, a=2, part="p"), line("k", 2, a=2), line("k", 4))
-    assert (row.events, row.superseded, row.updated) == (2, 1, 1), (
+    assert (row.applied, row.superseded, row.updated) == (2, 1, 1), (
         "an older record gives what is older still"
     )
     assert it.rows("seq, a, b, part", where="id = 'k'") == [
         {"seq": 4, "a": 3, "b": "x", "part": "p"}
     ]
     row = step(line("k", 3, a=3), line("k", 1, a=9), line("k", 4))
-    assert (row.events, row.superseded, row.duplicate, row.updated) == (0, 1, 2, 0)
+    assert (row.applied, row.superseded, row.duplicate, row.updated) == (0, 1, 2, 0)
     row = step(delete("k", 2))
-    assert (row.events, row.updated, row.deleted, row.remembered) == (1, 1, 0, 1), (
+    assert (row.applied, row.updated, row.deleted, row.tombstoned) == (1, 1, 0, 1), (
         "a late delete clears what is older"
     )
     assert it.rows("seq, a, b, part", where="id = 'k'") == [
@@ -125,13 +125,13 @@ def test_a_record_changes_the_columns_that_it_has_whatever_order_records_come_in
     row = step(
         line("k", 1, region="old"), line("k", 2, region="tie"), delete("k", 2), delete("k", 1)
     )
-    assert (row.events, row.superseded, row.duplicate) == (0, 3, 1), (
+    assert (row.applied, row.superseded, row.duplicate) == (0, 3, 1), (
         "nothing from before a delete returns"
     )
     row = step(delete("k", 9), delete("n", 5), line("n", 4, a=1))
-    assert (row.events, row.superseded, row.deleted, row.remembered) == (2, 1, 1, 1)
+    assert (row.applied, row.superseded, row.deleted, row.tombstoned) == (2, 1, 1, 1)
     row = step(line("n", 6, b="back"), line("k", 9, a=1), line("c", 1, b="d"), line("c", 1, a=5))
-    assert (row.events, row.superseded, row.inserted, row.updated) == (3, 1, 1, 1), (
+    assert (row.applied, row.superseded, row.inserted, row.updated) == (3, 1, 1, 1), (
         "at one sequence the greater value"
     )
     assert sum(row.records for row in accounts(it)) == len(came)

@@ -85,7 +85,7 @@ def test_the_writes_of_a_batch_throw_nothing_away_that_it_still_reads(
     totals = report.drain.totals
     assert (
         totals["deleted"],
-        totals["remembered"],
+        totals["tombstoned"],
         totals["superseded"],
         totals["quarantined"],
     ) == (1, 1, 1, 1)

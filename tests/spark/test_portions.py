@@ -35,7 +35,7 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
 
     first = drain(landing.request(max_batches=1), spark, progress=lambda line: None)
     assert (first.outcome, landing.layout.tables.intake(1).version) == (
-        "bounded",
+        "stopped",
         1,
     )  # nothing was cut in vain
     assert first.drain is not None

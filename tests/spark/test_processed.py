@@ -190,7 +190,7 @@ def test_thousands_of_histories_equal_a_plain_fold(tmp_path: Path, spark: SparkS
         rows = it.derive()
         _held(it, list(world.rows.values()))
     assert rows[0].inserted and rows[0].updated and rows[0].deleted and rows[0].unchanged
-    assert rows[0].unchanged < rows[0].touched / 2, "rows before the change are not made again"
+    assert rows[0].unchanged < rows[0].recomputed / 2, "rows before the change are not made again"
     states = _states(it)
     assert any(one[5] == "True" for one in states), "states within segments"
     anew = folding(tmp_path / "anew", spark, tuning)
@@ -286,7 +286,7 @@ def test_a_change_reads_what_follows_the_newest_state_before_it(
     assert _states(it).total() == 10
     it.insert((200, 1, "a", START + timedelta(minutes=95), 2, 0.5, ""))
     (row,) = it.derive()
-    assert row.touched < 12 and row.deleted == 0, (
+    assert row.recomputed < 12 and row.deleted == 0, (
         "rows of the 90 before are neither read nor compared"
     )
     _held(it, [*rows, (200, 1, "a", START + timedelta(minutes=95), 2, 0.5, "")])

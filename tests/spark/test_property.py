@@ -114,7 +114,7 @@ def _batches(landing: Landing, case: Case) -> list[list[Change]]:
     found: dict[int, list[Change]] = {}
     for row in landing.read(landing.layout.tables.intake(1).path):
         seen, mtime = round(row["first_seen"].timestamp() * 10**6), row["mtime_ns"] // 1000
-        lines = files[int(Path(row["unit"]).stem) - 1]
+        lines = files[int(Path(row["input"]).stem) - 1]
         changes = [replace(line.change, arrived=min(seen, mtime)) for line in lines if line.change]
         found.setdefault(row["slice"], []).extend(changes)
     return [found[cut] for cut in sorted(found)]
@@ -144,7 +144,7 @@ def _of(key: tuple[Any, ...], case: Case) -> str:
 def _holds(landing: Landing, case: Case, keys: tuple[str, ...]) -> None:
     live, dead = fold(case.changes)
     found = landing.rows()
-    names = ("op", "a", "b", "part", "_rescued")
+    names = ("op", "a", "b", "part", "_rescued_data")
     _same_counts(Counter(tuple(row[k] for k in keys) for row in found), Counter(live.keys()), case)
     for row in found:
         key = tuple(row[k] for k in keys)
@@ -172,13 +172,13 @@ def _closes(landing: Landing, case: Case) -> None:
     assert total["lines"] == len(case.lines)
     assert total["blank"] == sum(not line.raw.strip() for line in case.lines)
     assert total["quarantined"] == len(case.refused)
-    assert total["units"] == sum(len(drain.files) for drain in case.drains)
+    assert total["inputs"] == sum(len(drain.files) for drain in case.drains)
     refused = landing.quarantine()
     said = [":".join(filter(None, (row["reason"], row["field"]))) for row in refused]
     assert Counter(said) == Counter(case.refused)
     files = [file for drain in case.drains for file in drain.files]
     for row in refused:
-        lines = files[int(Path(row["origin"]["unit"]).stem) - 1]
+        lines = files[int(Path(row["origin"]["input"]).stem) - 1]
         assert lines[row["origin"]["position"] - 1].raw == (row["raw_bytes"] or row["raw"].encode())
 
 
@@ -186,7 +186,9 @@ def _originated(landing: Landing, case: Case) -> None:
     """Each good line is there once, by file and number, with the arrival of its file."""
     files = [file for drain in case.drains for file in drain.files]
     rows = landing.rows()
-    found = Counter((Path(row["_origin"]["unit"]).name, row["_origin"]["position"]) for row in rows)
+    found = Counter(
+        (Path(row["_origin"]["input"]).name, row["_origin"]["position"]) for row in rows
+    )
     wanted = [
         (f"{at:03}.json", n)
         for at, file in enumerate(files, 1)
@@ -194,9 +196,9 @@ def _originated(landing: Landing, case: Case) -> None:
         if line.change
     ]
     assert found == Counter(wanted)
-    taken = {row["unit"]: row for row in landing.read(landing.layout.tables.intake(1).path)}
+    taken = {row["input"]: row for row in landing.read(landing.layout.tables.intake(1).path)}
     for row in rows:
-        file = taken[row["_origin"]["unit"]]
+        file = taken[row["_origin"]["input"]]
         assert row["_arrived_at"].timestamp() == min(
             file["first_seen"].timestamp(), file["mtime_ns"] // 1000 / 10**6
         )

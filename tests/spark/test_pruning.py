@@ -349,7 +349,7 @@ def test_a_key_that_is_not_text_is_refused_as_it_could_not_be_found_again(
     # their kept form is no text either
     replay_rows(plain.request("rows", quarantine_ids=sorted(ids)), spark)
     assert set(quarantine.identified(plain.layout, quarantine.Filter())) == ids
-    assert {row["applied"] for row in plain.ledger() if row["kind"] == "quarantine"} == {0}
+    assert {row["applied"] for row in plain.ledger() if row["kind"] == "release"} == {0}
 
 
 @pytest.mark.campaign

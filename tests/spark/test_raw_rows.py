@@ -57,11 +57,11 @@ def test_records_of_any_number_of_partitions_are_kept_and_read_again(
     inside = [(one.name, at) for one in asked for at in range(one.start, one.until)]
     beside = [(one.name, one.until) for one in asked] + [("t/none", 1)]
     raw.create(layout)
-    own = {"generation": F.lit(1), "batch": F.lit(0).cast("long"), "kind": F.lit("source")}
+    own = {"generation": F.lit(1), "batch": F.lit(0).cast("long"), "kind": F.lit("drain")}
     kept = rows(parsed(spark, inside + beside), asked, DAY).withColumns(own)
     kept.write.format("delta").mode("append").save(layout.tables.raw.path)
-    held = layout.tables.raw.rows("select unit, log, position from t where part = 'records'")
-    assert sorted((row["unit"], row["position"]) for row in held) == sorted(inside)
+    held = layout.tables.raw.rows("select input, log, position from t where part = 'records'")
+    assert sorted((row["input"], row["position"]) for row in held) == sorted(inside)
     assert {row["log"] for row in held} == {"x"}
     assert sum(one.until - one.start for one in raw.ranges(layout)) == len(inside)
     wanted = [Unit(**{**vars(one), "kept": layout.tables.raw.path}) for one in asked]
@@ -82,7 +82,7 @@ def test_files_that_hold_none_of_the_ranges_are_not_read(
             {
                 "part": raw.RECORDS,
                 "day": DAY,
-                "unit": f"t/{n}",
+                "input": f"t/{n}",
                 "log": "x",
                 "position": first + at,
                 "value": b"v",

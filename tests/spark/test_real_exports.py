@@ -249,7 +249,7 @@ EXPORTS = [
             ("A-1", DAY, Decimal("1234.50"), 1, 1, [{"n": 1}], at(2010, 12, 1)),
             ("A-2", date(2010, 12, 31), Decimal(7), None, 2, [], None),
         ],
-        [(3, "type", "day"), (4, "missing", "sku")],
+        [(3, "type", "day"), (4, "not_null", "sku")],
         {"keys": ["sku"], "sequence_by": ["day"]},
     ),
 ]

@@ -108,7 +108,7 @@ def refusals(landing: Landing) -> dict[tuple[str, int], str]:
     """State of each refused row, by file and record."""
     rows = quarantine.listed(landing.layout, quarantine.Filter(state=None))
     found = {
-        (Path(row["origin"]["unit"]).name, row["origin"]["position"]): row["state"] for row in rows
+        (Path(row["origin"]["input"]).name, row["origin"]["position"]): row["state"] for row in rows
     }
     assert len(found) == len(rows), "a row stands in the quarantine twice"
     return found
@@ -386,7 +386,7 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(
         stop=stop,
         reached=lambda step: stop.ask("enough") if step == "recorded" else None,
     )
-    assert (stopped.outcome, len(stopped.drain.batches if stopped.drain else [])) == ("bounded", 1)
+    assert (stopped.outcome, len(stopped.drain.batches if stopped.drain else [])) == ("stopped", 1)
     assert {"rebuild-unfinished"} <= {symptom.code for symptom in examine(new.request()).symptoms}
     healthy(old)  # which goes on meanwhile
     with pytest.raises(TerminalError) as caught:
@@ -412,8 +412,8 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(
         place: state for place, state in refusals(new).items() if state != "released"
     } == refusals(control)
     assert [(row["generation"], row["kind"]) for row in new.ledger()] == [
-        *[(1, "source"), (1, "source"), (1, "quarantine")],
-        *[(2, "source"), (2, "source"), (2, "source")],
+        *[(1, "drain"), (1, "drain"), (1, "release")],
+        *[(2, "drain"), (2, "drain"), (2, "drain")],
     ]
     healthy(new)
 

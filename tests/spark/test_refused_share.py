@@ -71,7 +71,7 @@ def test_a_run_that_refuses_every_row_is_red_until_someone_decides(
 
     landing.deliver(*BAD)
     drained, checked, code = run(landing, spark, "bad")
-    assert verdict([drained]).startswith("REFUSED") and "100% refused" in verdict([drained])
+    assert verdict([drained]).startswith("OVER LIMIT") and "100% refused" in verdict([drained])
     [finding] = [one for one in drained.findings if one.kind == "refused"]
     assert (
         finding.subject == f"{landing.landing}/002.json:1"
@@ -80,7 +80,7 @@ def test_a_run_that_refuses_every_row_is_red_until_someone_decides(
     assert checked is not None and code == Exit.GATE_FAILED
     assert checked.error is not None and checked.error["code"] == "gate-failed"
     assert checked.check is not None and [e.name for e in checked.check.expectations] == [
-        gate_published.REFUSED_SHARE
+        gate_published.QUARANTINED_SHARE
     ]
     assert Path(str(checked.check.page)).is_file()
     assert card([drained, checked]).startswith("FAILED")
@@ -97,7 +97,7 @@ def test_a_run_that_refuses_every_row_is_red_until_someone_decides(
     assert len(landing.rows("k")) == 103, "what was good has landed"
 
     waivers.waive(
-        landing.layout, gate_published.REFUSED_SHARE, by="ada", reason="a test of the sender"
+        landing.layout, gate_published.QUARANTINED_SHARE, by="ada", reason="a test of the sender"
     )
     _, checked, code = run(landing, spark, "waived")
     assert checked is not None and checked.check is not None and code == Exit.DONE
@@ -142,7 +142,7 @@ def test_rows_that_a_corrected_contract_lets_through_count_no_more(
         lambda _: replay_rows.replay(request, spark),
     )
     assert code == Exit.DONE and replayed.drain is not None
-    assert (replayed.drain.refused_share, replayed.drain.refused) == (None, "")
+    assert (replayed.drain.quarantined_share, replayed.drain.refused) == (None, "")
     _, checked, code = run(corrected, spark, "after")
     assert code == Exit.DONE and checked is not None and checked.check is not None
     assert checked.check.changed_rows == 5
@@ -161,9 +161,9 @@ def test_the_bounds_of_the_flow_decide(spark: SparkSession, tmp_path: Path) -> N
         assert found == code and checked is not None and checked.check is not None
         [share] = checked.check.expectations
         assert (share.judged, share.unexpected, share.success) == (40, 10, code == Exit.DONE)
-        assert drained.drain is not None and drained.drain.refused_share == 0.25
+        assert drained.drain is not None and drained.drain.quarantined_share == 0.25
         assert drained.drain.refused == ("warned" if code == Exit.DONE else "failed")
-        assert drained.run is not None and drained.run.refused_share == 0.25
+        assert drained.run is not None and drained.run.quarantined_share == 0.25
 
 
 @pytest.mark.long

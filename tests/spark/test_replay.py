@@ -137,7 +137,7 @@ def test_a_replay_changes_nothing_and_goes_on_after_a_crash(
         again(landing, spark, one)
         once_more = again(landing, spark, one.model_copy(update={"again": True}))
         assert once_more.drain is not None
-        assert (once_more.drain.totals["units"], once_more.drain.totals["applied"]) == (1, 0)
+        assert (once_more.drain.totals["inputs"], once_more.drain.totals["applied"]) == (1, 0)
     assert (content(landing), refusals(landing)) == (before, refused)
     assert landing.rows() == rows  # to the stamp: what is there already is not written again
     replayed = [row for row in landing.ledger() if row["kind"] == "replay"]
@@ -214,7 +214,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(
     loose.drain(spark)
     sums = quarantine.counts(loose.layout)
     assert (refusals(loose), sums.refused, sums.released, sums.open) == (refused, 4, 1, 3)
-    assert [row["units"] for row in loose.ledger() if row["generation"] == 3] == [1, 0]
+    assert [row["inputs"] for row in loose.ledger() if row["generation"] == 3] == [1, 0]
     healthy(loose)
     with pytest.raises(TerminalError) as caught:
         reset_plan.undoable(loose.layout)
@@ -322,7 +322,7 @@ def test_rows_of_a_csv_whose_header_is_lost_are_not_replayed(
     cleared.unlink()
     reset(loose, accept_missing=True)
     strict.drain(spark)
-    ids = {Path(row["origin"]["unit"]).name: row["quarantine_id"] for row in loose.quarantine()}
+    ids = {Path(row["origin"]["input"]).name: row["quarantine_id"] for row in loose.quarantine()}
     with pytest.raises(TerminalError) as caught:
         replay_rows(loose.request("rows", quarantine_ids=tuple(ids.values())), spark)
     assert (caught.value.code, "1.csv:2" in caught.value.found) == ("rows-not-whole", True)
@@ -368,7 +368,7 @@ def test_a_refused_row_of_parquet_has_the_values_of_its_file(
         loose.request("rows", quarantine_ids=tuple(quarantine.identified(loose.layout, ANY))), spark
     )
     values = {
-        row["id"]: (row["b"], row["n"], row["day"], row["later"], row["_rescued"])
+        row["id"]: (row["b"], row["n"], row["day"], row["later"], row["_rescued_data"])
         for row in loose.rows()
     }
     assert values == dict.fromkeys(("k1", "k3"), ("hello", "1.50", date(2026, 7, 1), "new", None))

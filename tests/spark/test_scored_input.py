@@ -218,7 +218,7 @@ def _land(story: Story, seen: Seen, found: list[Delivery]) -> bool:
 def _holds(row: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     for name, value in wanted.items():
         there = row[name]
-        if name == "_rescued":
+        if name == "_rescued_data":
             there = {k: v for k, v in json.loads(there or "{}").items() if v is not None}
         if there != value:
             return False

@@ -116,7 +116,9 @@ def test_a_change_of_one_table_moves_the_flow(it: Two) -> None:
     it.run("owned")
     (row,) = [one for one in ledger_table.recent(it.layout("owned"), 9) if one.slice == 2]
     assert (
-        it.right() and (row.touched, row.updated, row.units) == (2, 2, 2) and not it.waits("owned")
+        it.right()
+        and (row.recomputed, row.updated, row.inputs) == (2, 2, 2)
+        and not it.waits("owned")
     )
     assert [one.changed for one in ahead.sources] == [0, 2] and ahead.result is not None
     assert 0 < row.reread <= sum(one.rows for one in ahead.sources)
@@ -140,7 +142,7 @@ def test_either_table_moves_the_flow_and_neither_leaves_it_idle(it: Two) -> None
         it.drain("owned", reached=dying)
     it.run("owned")
     (row,) = [one for one in ledger_table.recent(it.layout("owned"), 9) if one.slice == 2]
-    assert it.right() and (row.touched, row.updated, row.units) == (2, 2, 2)
+    assert it.right() and (row.recomputed, row.updated, row.inputs) == (2, 2, 2)
     it.deliver(
         it.row(0, 0, op="d"),
         it.row(3, 0, op="d"),
@@ -205,7 +207,7 @@ def test_a_replay_computes_again_what_a_range_touched_as_the_sources_are_now(it:
     }
     assert rows == {None: "wrong", "A": "wrong", "C": "cora"}, "C as it is now, and no other key"
     (row,) = [one for one in ledger_table.recent(layout, 9) if one.kind == "replay"]
-    assert (row.touched, row.updated, row.form) == (1, 1, "derive")
+    assert (row.recomputed, row.updated, row.form) == (1, 1, "derive")
     assert replay(request, it.spark, progress=lambda line: None).outcome == "idle"
     assert not it.waits("owned")
 
@@ -242,7 +244,7 @@ def test_windows_that_went_since_are_no_error_of_a_replay(
     request = it.request("hourly").model_copy(update={"replay": Again(since=since, until=until)})
     assert replay(request, it.spark, progress=lambda line: None).outcome == "done"
     (row,) = [one for one in ledger_table.recent(it.layout("hourly"), 9) if one.kind == "replay"]
-    assert (row.touched, row.absent) == (1, 1) and it.proven("hourly")
+    assert (row.recomputed, row.empty) == (1, 1) and it.proven("hourly")
 
 
 @pytest.mark.long

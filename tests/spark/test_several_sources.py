@@ -241,7 +241,7 @@ def test_histories_of_both_tables_equal_what_another_engine_computes(
     before = it.spec.layout("d").tables.target.version
     it.sql("orders", "update {t} set seq = seq + 1, noise = 'other'")
     (row,) = it.derive()
-    assert (row.touched, row.used) == (0, 0) and row.records == row.irrelevant > 0, (
+    assert (row.recomputed, row.used) == (0, 0) and row.records == row.unused > 0, (
         "columns that no query reads"
     )
     assert it.spec.layout("d").tables.target.version == before + 1, "an empty commit"
@@ -376,7 +376,7 @@ def test_a_change_of_one_table_touches_its_keys_alone_and_reads_the_other_at_its
     assert sorted(read) == [4, 12]
     it.sql("customers", "update {t} set name = 'bob' where id = 2")
     (changed,) = it.derive()
-    assert (changed.records, changed.touched, changed.updated, changed.unchanged) == (2, 1, 1, 0)
+    assert (changed.records, changed.recomputed, changed.updated, changed.unchanged) == (2, 1, 1, 0)
     assert {
         (one.until - one.start, one.records)
         for one in inputs.of_batch(it.spec.layout("d"), changed.place)
@@ -455,7 +455,7 @@ def test_the_keys_of_a_table_that_spark_finds_needless_are_read_all_the_same(
     it.derive()
     it.insert("customers", (1, 1, 1, "ann", 1))
     (row,) = it.derive()
-    assert (row.touched, row.unchanged) == (1, 1) and it.table() == it.expected() == [(1,)]
+    assert (row.recomputed, row.unchanged) == (1, 1) and it.table() == it.expected() == [(1,)]
 
 
 @pytest.mark.full

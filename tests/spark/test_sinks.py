@@ -159,8 +159,8 @@ def test_a_keyed_flow_its_sinks_and_its_ledger_agree_wherever_it_dies(
         "a batch that a sink has is not sent again"
     )
     fates = batches(flow)[-1]["sinks"]
-    assert fates["every"] == {"sent": 4, "deleted": 2, "passed": 1, "unsendable": 0}
-    assert fates["flagged"] == {"sent": 3, "deleted": 2, "passed": 2, "unsendable": 0}
+    assert fates["every"] == {"sent": 4, "deleted": 2, "filtered": 1, "unsendable": 0}
+    assert fates["flagged"] == {"sent": 3, "deleted": 2, "filtered": 2, "unsendable": 0}
 
 
 @pytest.mark.long
@@ -253,7 +253,7 @@ def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_p
     assert batches(flow)[-1]["sinks"]["every"] == {
         "sent": 4,
         "deleted": 0,
-        "passed": 0,
+        "filtered": 0,
         "unsendable": 1,
     }
     (kept,) = table(flow.layout.tables.unsendable.path)
@@ -269,7 +269,7 @@ def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_p
     assert batches(flow)[-1]["sinks"]["every"] == {
         "sent": 0,
         "deleted": 0,
-        "passed": 0,
+        "filtered": 0,
         "unsendable": 2,
     }
     assert [one.subject for one in sink_columns.findings(flow.request(), flow.layout)] == ["every"]
@@ -329,7 +329,7 @@ def test_an_append_flow_sends_each_row_by_its_origin_and_what_it_refuses_once(
         for row in table(flow.layout.tables.target.path)
         if row["a"] > 10 and row["b"] != "\u0000"
     ]
-    keys = [f"{row['_origin']['unit']}:{row['_origin']['position']}" for row in rows]
+    keys = [f"{row['_origin']['input']}:{row['_origin']['position']}" for row in rows]
     assert sorted(servers["big"].rows) == sorted((key,) for key in keys)
     assert {row["b"] for row in servers["big"].rows.values()} == {"x", "y"}
     (dead,) = servers["dead"].rows.values()
@@ -529,7 +529,7 @@ def test_a_withdrawal_deletes_at_the_sinks_and_a_release_writes_again(
     assert batches(flow)[-1]["sinks"]["flagged"] == {
         "sent": 0,
         "deleted": 1,
-        "passed": 0,
+        "filtered": 0,
         "unsendable": 0,
     }
     ids = tuple(row["quarantine_id"] for row in flow.quarantine())

@@ -436,12 +436,12 @@ def test_fields_that_a_struct_does_not_name_are_kept_and_told(spark: SparkSessio
     rows = (
         parsed(spark, columns, lines)
         .orderBy("_id")
-        .select("box.a", "_rescued", "_drift", f"{WHY}.reason")
+        .select("box.a", "_rescued_data", "_drift", f"{WHY}.reason")
         .collect()
     )
     assert [row["reason"] for row in rows] == [None] * 4
     assert [row["a"] for row in rows] == [1, 2, None, None]
-    kept = [row["_rescued"] and json.loads(row["_rescued"]) for row in rows]
+    kept = [row["_rescued_data"] and json.loads(row["_rescued_data"]) for row in rows]
     assert kept[:3] == [None, {"box": '{"a":2,"b":"new"}'}, {"box": '{"A":3}'}]
     assert set(kept[3]) == {"list", "more"} and json.loads(kept[3]["list"])[0]["z"] == {
         "deep": True
@@ -759,14 +759,14 @@ def test_a_refused_row_of_a_columnar_file_comes_back_as_it_was(spark: SparkSessi
     line = '{"raw":{"b":"/wA=","at":"2024-07-01T12:00:00.123456Z","c":1},"m":{"7":"x"},"xs":[0.5]}'
     bad = '{"raw":null,"m":null,"xs":["NaN"]}'
     frame = parsed(spark, columns, [line, bad], source={"format": "parquet"}).orderBy("_id")
-    good, refused = frame.select("raw.b", "m", "xs", "_rescued", f"{WHY}.field").collect()
+    good, refused = frame.select("raw.b", "m", "xs", "_rescued_data", f"{WHY}.field").collect()
     assert (bytes(good["b"]), good["m"], good["xs"], good["field"]) == (
         b"\xff\x00",
         {7: "x"},
         [0.5],
         None,
     )
-    assert json.loads(json.loads(good["_rescued"])["raw"])["c"] == 1
+    assert json.loads(json.loads(good["_rescued_data"])["raw"])["c"] == 1
     assert refused["field"] == "xs"
 
 
@@ -859,12 +859,12 @@ def test_a_refused_row_of_a_columnar_file_is_replayed_as_it_was_read(
     days = {at: known[f"timestamp_ntz'2026-07-01 {at}'", "date"] for at in ("00:00:00", "12:00:00")}
     assert days == {"00:00:00": date(2026, 7, 1), "12:00:00": None}
     assert 10 < sum(why is not None for _, why in expected) < len(pairs) // 2, "both are tried"
-    assert [row["_rescued"] for row in replayed] == [row["_rescued"] for row in read]
+    assert [row["_rescued_data"] for row in replayed] == [row["_rescued_data"] for row in read]
 
 
 def _kept(position: int, raw: str, shape: str | None) -> dict[str, Any]:
     """A row of the quarantine, as a replay takes it."""
-    origin = {"unit": "file:/x", "position": position}
+    origin = {"input": "file:/x", "position": position}
     return {
         "value": raw.encode(),
         "origin": origin,

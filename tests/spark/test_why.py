@@ -124,8 +124,8 @@ def _records(trace: Trace) -> Iterator[dict[str, Any]]:
     """The raw records behind all source rows that count, read here."""
     if trace.state == "landed":
         (won,) = [one for one in trace.records if one.fate == "applied"]
-        assert json.loads(won.raw) == _raw(won.unit, won.position)
-        yield _raw(won.unit, won.position)
+        assert json.loads(won.raw) == _raw(won.input, won.position)
+        yield _raw(won.input, won.position)
     for one in trace.sources:
         if one.counts:
             yield from _records(one)
@@ -150,7 +150,9 @@ def test_two_hundred_keys_lead_to_the_records_that_made_them(
         }
         asked += 1
     for row in draw.sample(lake.rows["log"], 20):
-        (found,) = lake.why("log", _origin=f"{row['_origin']['unit']}:{row['_origin']['position']}")
+        (found,) = lake.why(
+            "log", _origin=f"{row['_origin']['input']}:{row['_origin']['position']}"
+        )
         (record,) = _records(found)
         assert (record["id"], record["seq"]) == (row["id"], row["seq"])
         asked += 1
@@ -245,8 +247,8 @@ def _absent(lake: Lake) -> int:
             assert found.state == "deleted"
             last = max(accepted, key=lambda record: (record["seq"], record["op"] == "d"))
             (deleted,) = [one for one in found.records if one.fate == "deleted"][-1:]
-            assert last["op"] == "d" and _raw(deleted.unit, deleted.position) == last
-        told = {(one.unit, one.position) for one in found.records}
+            assert last["op"] == "d" and _raw(deleted.input, deleted.position) == last
+        told = {(one.input, one.position) for one in found.records}
         assert told == {(file, at) for file, at, _ in own}
     assert {"never-seen", "deleted"} <= states
     nowhere = START + timedelta(days=900)

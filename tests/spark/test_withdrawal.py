@@ -225,7 +225,7 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
     flow.feed(row("good", 5, a=1), *first)
     assert f"draindown gate quarantine p {NAME} --flow f" in flow.refuse().next
     assert flow.withdraw() == dict.fromkeys(keys, 5)
-    [batch] = [one for one in flow.ledger() if one["kind"] == "gate"]
+    [batch] = [one for one in flow.ledger() if one["kind"] == "withdraw"]
     assert (batch["records"], batch["deleted"], batch["applied"], batch["quarantined"]) == (
         9,
         9,
@@ -234,7 +234,7 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
     )
     kept = quarantine.listed(flow.layout, Filter(reason=f"gate:{NAME}"))
     assert {(one["field"], one["kind"], quarantine.place_of(one)) for one in kept} == {
-        ("a", "gate", f"{flow.layout.tables.target.path}:1")
+        ("a", "withdraw", f"{flow.layout.tables.target.path}:1")
     }
     assert "min_value=0" in kept[0]["detail"]
     flow.right()
@@ -245,7 +245,7 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
         *[row("same", 5), row("older", 4, a=1), row("newer", 6, a=2), row("newer", 5)],
         *[row("dead", 5, op="d"), row("deleted", 6, op="d"), row("stale", 7, a=-7)],
     )
-    assert (came["superseded"], came["inserted"], came["remembered"]) == (3, 2, 2)
+    assert (came["superseded"], came["inserted"], came["tombstoned"]) == (3, 2, 2)
     flow.right()
     assert flow.withdraw() == {"stale": 7}
     flow.right()
@@ -364,7 +364,7 @@ def test_a_withdrawal_that_dies_counts_nowhere_or_entirely(
     assert quarantine.counts(flow.layout).open == 2
     flow.right(whole=False)
     flow.feed(row("bad", 1), row("worse", 1))
-    assert [one["kind"] for one in flow.ledger()] == [*before, "gate", "source"]
+    assert [one["kind"] for one in flow.ledger()] == [*before, "withdraw", "drain"]
     flow.right()
 
 

@@ -289,7 +289,7 @@ def test_a_field_is_read_under_another_name(spark: SparkSession) -> None:
     )
     row = parsed(spark, {"source": {"format": "json"}, "columns": columns}, line).collect()[0]
     wanted = ("7", date(2020, 2, 1), Decimal("1.50"), "x", "[1]")
-    assert tuple(row[name] for name in columns) == wanted and json.loads(row["_rescued"]) == {
+    assert tuple(row[name] for name in columns) == wanted and json.loads(row["_rescued_data"]) == {
         "net": "9"
     }
     columns.pop("any")
@@ -297,10 +297,10 @@ def test_a_field_is_read_under_another_name(spark: SparkSession) -> None:
     header = "Invoice Date;Invoice No;it's;Net (€);net"
     frame = parsed(spark, flow, "1.2.2020;7;x;1,50;9", ";;;;", header=header)
     row = frame.orderBy("_id").collect()[0]
-    assert tuple(row[name] for name in columns) == wanted[:-1] and json.loads(row["_rescued"]) == {
-        "net": "9"
-    }
-    assert reasons(frame) == [(None, None), ("missing", "invoice_no")]
+    assert tuple(row[name] for name in columns) == wanted[:-1] and json.loads(
+        row["_rescued_data"]
+    ) == {"net": "9"}
+    assert reasons(frame) == [(None, None), ("not_null", "invoice_no")]
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])

@@ -91,7 +91,7 @@ def test_a_drain_whose_report_could_not_be_written_is_not_called_one_that_never_
     assert look(asked).state == "no report", (
         "the batches are those of other starts, and its log shows that it came up"
     )
-    commit(asked, 2, run_id=asked.run_id, start=asked.start)
+    commit(asked, 2, run_id=asked.run_id, attempt=asked.start)
     found = look(asked)
     assert (found.state, found.batches) == ("not written", 1)
     assert str(found) == "drain ended, and its report could not be written; 1 batch of it committed"

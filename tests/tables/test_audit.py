@@ -84,14 +84,14 @@ class World:
             (self.root / f"{at}.json").write_bytes(content)
         self.intake = [self.taken(at, content) for at, content in enumerate(self.contents)]
         first = BatchRow(
-            "p", "f", 1, 0, "r", slice=1, units=1, bytes=len(self.contents[0]), records=4
+            "p", "f", 1, 0, "r", slice=1, inputs=1, bytes=len(self.contents[0]), records=4
         )
         second = BatchRow(
-            "p", "f", 1, 1, "r", slice=2, units=1, bytes=len(self.contents[1]), records=5
+            "p", "f", 1, 1, "r", slice=2, inputs=1, bytes=len(self.contents[1]), records=5
         )
         self.committed = [
             replace(first, quarantined=1, reasons={"malformed": 1}, duplicate=1, inserted=2),
-            replace(second, superseded=1, inserted=1, updated=1, deleted=1, remembered=1),
+            replace(second, superseded=1, inserted=1, updated=1, deleted=1, tombstoned=1),
         ]
         if not self.keyed:
             self.target = [
@@ -136,7 +136,7 @@ class World:
             "slice": at + 1,
         }
         row = {
-            "unit": self.path(at),
+            "input": self.path(at),
             "start": 0,
             "until": len(text),
             "bytes": len(content),
@@ -153,7 +153,7 @@ class World:
     def row(self, at: int, position: int, raw: str, **more: Any) -> dict[str, Any]:
         place = {
             "quarantine_id": f"q{at}-{position}",
-            "origin": {"unit": self.path(at), "position": position},
+            "origin": {"input": self.path(at), "position": position},
         }
         what = {
             "raw": raw,
@@ -165,7 +165,7 @@ class World:
         run = {
             "generation": 1,
             "batch": at,
-            "kind": "source",
+            "kind": "drain",
             "run_id": "r",
             "refused_at": AT,
             "first_seen": AT,
@@ -175,11 +175,11 @@ class World:
     def inputs(self) -> list[dict[str, Any]]:
         """What each batch read: the file of its cut."""
         found = []
-        for row in (row for row in self.committed if row.kind == "source" and row.units):
+        for row in (row for row in self.committed if row.kind == "drain" and row.inputs):
             for file in {
-                file["unit"]: file for file in self.intake if file["slice"] == row.slice
+                file["input"]: file for file in self.intake if file["slice"] == row.slice
             }.values():
-                one = Input(file["unit"], 0, file["until"], file["bytes"], row.records)
+                one = Input(file["input"], 0, file["until"], file["bytes"], row.records)
                 found.append(ledger_inputs._flat(row.place, one))
         self.misread(found)
         return found
@@ -216,7 +216,7 @@ class World:
     def _write_target(self, path: str) -> None:
         target = _rows(self.target)
         if not self.keyed:
-            origins = [{"unit": unit, "position": position} for unit, position in self.origins]
+            origins = [{"input": unit, "position": position} for unit, position in self.origins]
             target = target.append_column("_origin", pa.array(origins, ORIGIN))
         for name in self.columns.keys() - {*target.column_names, *self.added}:
             target = target.append_column(name, pa.nulls(len(target), pa.string()))
@@ -295,7 +295,7 @@ def _place(file: int | str, position: int) -> Callable[[World], None]:
 
     def change(world: World) -> None:
         unit = world.path(file) if isinstance(file, int) else file
-        world.refused[0]["origin"] = {"unit": unit, "position": position}
+        world.refused[0]["origin"] = {"input": unit, "position": position}
 
     return change
 
@@ -312,18 +312,18 @@ FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
     "records": (_ledger(0, records=5), {"ledger-fates", "recount-records"}),
     "records and a fate": (_ledger(0, records=5, duplicate=2), {"recount-records"}),
     "records of an input": (_input(0, records=3), {"ledger-records", "recount-records"}),
-    "units": (_ledger(0, units=2), {"ledger-units"}),
+    "inputs": (_ledger(0, inputs=2), {"ledger-inputs"}),
     "start of an input": (_input(0, **{"from": 1}), {"inputs-unit"}),
     "end of an input": (_input(0, until=6), {"inputs-unit"}),
     "bytes of an input": (_input(1, bytes=1), {"inputs-unit", "ledger-bytes"}),
     "unit of an input": (_input(0, unit="/no/such"), {"inputs-unit"}),
     "batch of an input": (
         _input(0, batch=1),
-        {"inputs-unit", "ledger-units", "ledger-bytes", "ledger-records"},
+        {"inputs-unit", "ledger-inputs", "ledger-bytes", "ledger-records"},
     ),
     "no input": (
         _misread(lambda found: found.pop()),
-        {"inputs-unit", "ledger-units", "ledger-bytes"},
+        {"inputs-unit", "ledger-inputs", "ledger-bytes"},
     ),
     "input twice": (
         _misread(lambda found: found.append(found[0])),
@@ -333,7 +333,7 @@ FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
     "superseded": (_ledger(1, superseded=2), {"ledger-fates"}),
     "duplicate": (_ledger(0, duplicate=0), {"ledger-fates"}),
     "inserted": (_ledger(1, inserted=2, superseded=0), {"row-count"}),
-    "deleted": (_ledger(1, deleted=0, remembered=2), {"row-count"}),
+    "deleted": (_ledger(1, deleted=0, tombstoned=2), {"row-count"}),
     "quarantined": (_ledger(0, quarantined=2, duplicate=0), {"ledger-reasons", "quarantine-count"}),
     "reasons": (_ledger(0, reasons={"type:n": 1}), {"quarantine-reasons"}),
     "intake lines": (_set("intake", 0, lines=4), {"intake-lines"}),
@@ -376,7 +376,7 @@ FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
     "file twice": (lambda w: w.intake.append(w.intake[1]), {"intake-double-file"}),
     "file missing from intake": (
         lambda w: w.intake.pop() and None,
-        {"ledger-units", "ledger-bytes", "key-from-nowhere"},
+        {"ledger-inputs", "ledger-bytes", "key-from-nowhere"},
     ),
 }
 
@@ -430,7 +430,7 @@ def test_a_record_that_is_none_is_found_in_the_table(
     )
     world.intake, world.refused, world.tombstones = world.intake[:1], [], []
     row = BatchRow(
-        "p", "f", 1, 0, "r", slice=1, units=1, bytes=len(b"\n".join(lines)), records=2, inserted=2
+        "p", "f", 1, 0, "r", slice=1, inputs=1, bytes=len(b"\n".join(lines)), records=2, inserted=2
     )
     world.committed, world.target = [row], [("g", 1), (key, 1)]
     world.origins = [(world.path(0), at + len(lines) - 1) for at in (0, 1)]
@@ -445,7 +445,7 @@ def test_an_empty_text_is_a_key(tmp_path: Path, key: str, kinds: set[str]) -> No
     world = World(tmp_path, contents=[content, b""], source={"files": "in/*", "format": "csv"})
     world.intake, world.refused, world.tombstones = world.intake[:1], [], []
     world.committed = [
-        BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=len(content), records=2, inserted=2)
+        BatchRow("p", "f", 1, 0, "r", slice=1, inputs=1, bytes=len(content), records=2, inserted=2)
     ]
     world.target = [(key, 1), ("b", 2)]
     assert world.kinds() == kinds
@@ -458,7 +458,7 @@ def test_a_partition_that_became_null_is_found(tmp_path: Path, text: str, keyed:
     world = World(tmp_path, keyed, contents=[content, b""], partition_by=["id"])
     world.intake, world.refused, world.tombstones = world.intake[:1], [], []
     world.committed = [
-        BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=len(content), records=2, inserted=2)
+        BatchRow("p", "f", 1, 0, "r", slice=1, inputs=1, bytes=len(content), records=2, inserted=2)
     ]
     world.target, world.origins = [(text, 1), ("b", 1)], [(world.path(0), 1), (world.path(0), 2)]
     assert world.kinds() == (set() if text == "x" else {"accepted-unstorable"})
@@ -473,7 +473,7 @@ def test_text_that_is_no_utf8_is_found_in_the_table(tmp_path: Path, form: str) -
     (pq.write_table if form == "parquet" else orc.write_table)(table, path)
     world = World(tmp_path, contents=[b"", b""], source={"files": "in/*", "format": form})
     facts = {
-        "unit": str(path),
+        "input": str(path),
         "bytes": path.stat().st_size,
         "until": 3,
         "lines": None,
@@ -485,7 +485,7 @@ def test_text_that_is_no_utf8_is_found_in_the_table(tmp_path: Path, form: str) -
     ]
     size, world.refused, world.tombstones = path.stat().st_size, [], []
     world.committed = [
-        BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=size, records=3, inserted=3)
+        BatchRow("p", "f", 1, 0, "r", slice=1, inputs=1, bytes=size, records=3, inserted=3)
     ]
     world.target = [("a", 1), ("b", 1), ("c", 1)]
     (residue,) = world.audit().residues
@@ -574,7 +574,7 @@ def test_many_small_files_cost_no_insert_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["superseded", "duplicate", "inserted", "units", "bytes", "run_id", "reasons"]
+    "name", ["superseded", "duplicate", "inserted", "inputs", "bytes", "run_id", "reasons"]
 )
 def test_the_ledger_must_say_what_the_commit_says(world: World, name: str) -> None:
     rows = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed)]
@@ -590,7 +590,7 @@ def test_a_batch_the_ledger_lacks(world: World) -> None:
 
 def test_a_batch_that_was_never_committed(world: World) -> None:
     rows = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed)]
-    world.projected = [*rows, replace(rows[1], batch=2, slice=3, units=0, table_version=9)]
+    world.projected = [*rows, replace(rows[1], batch=2, slice=3, inputs=0, table_version=9)]
     assert "ledger-without-commit" in world.kinds()
 
 
@@ -742,7 +742,7 @@ def test_a_released_row_is_in_an_append_table_by_its_origin(tmp_path: Path) -> N
     raw = FIRST[0].replace(b'"n\n', b'"n": 4}\n')
     world = World(tmp_path, False, [raw, FIRST[1]])
     world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
-    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, inserted=1))
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="release", records=1, inserted=1))
     world.target.append(("c", 4))
     world.origins.append((world.path(0), 4))
     assert world.audit().residues == []
@@ -767,7 +767,7 @@ def test_a_released_row_counts_as_input(world: World) -> None:
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(world.root, contents=[raw, FIRST[1]])
     world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
-    again = BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, inserted=1)
+    again = BatchRow("p", "f", 1, 0, "r2", kind="release", records=1, inserted=1)
     world.committed.append(again)
     world.target = [("a", 2), ("c", 4), ("d", 1)]
     assert world.audit().residues == []
@@ -777,12 +777,12 @@ def test_a_released_row_that_is_not_in_the_table_is_lost(tmp_path: Path) -> None
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(tmp_path, contents=[raw, FIRST[1]])
     world.refused, world.released = [world.row(0, 4, '{"id": "c", "n": 4}')], ["q0-4"]
-    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, inserted=1))
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="release", records=1, inserted=1))
     assert "lost-key" in world.kinds()
 
 
 def test_a_row_that_a_replay_refused_again_stays_open(world: World) -> None:
-    refused = BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, quarantined=1)
+    refused = BatchRow("p", "f", 1, 0, "r2", kind="release", records=1, quarantined=1)
     world.committed.append(replace(refused, reasons={"malformed": 1}))
     assert world.audit().residues == []
 
@@ -819,7 +819,7 @@ def test_a_replay_killed_after_its_commit_did_release(tmp_path: Path) -> None:
     raw = b'{"id": "a", "n": 1}\n{"id": "b", "n": 1}\n\n{"id": "c", "n": 4}\n{"id": "a", "n": 1}\n'
     world = World(tmp_path, contents=[raw, FIRST[1]])
     world.refused = [world.row(0, 4, '{"id": "c", "n": 4}')]
-    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="quarantine", records=1, inserted=1))
+    world.committed.append(BatchRow("p", "f", 1, 0, "r2", kind="release", records=1, inserted=1))
     world.projected = [
         replace(row, table_version=at + 1) for at, row in enumerate(world.committed[:2])
     ]
@@ -836,7 +836,7 @@ def test_csv_headers_are_no_lines_and_quoted_newlines_are_counted_as_the_ledger_
     world = World(tmp_path, contents=[content, b""], source={"files": "in/*", "format": "csv"})
     world.intake = [world.intake[0] | {"multiline": True, "lines": 7, "blank": 1}]
     world.committed = [
-        BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=len(content), records=3, inserted=2)
+        BatchRow("p", "f", 1, 0, "r", slice=1, inputs=1, bytes=len(content), records=3, inserted=2)
     ]
     world.committed[0] = replace(world.committed[0], quarantined=1, reasons={"type:n": 1})
     world.refused = [world.row(0, 6, "c,x", reason="type", field="n")]
@@ -911,7 +911,7 @@ def test_lines_do_not_depend_on_chunks(content: bytes, chunk: int) -> None:
 def _read_again(world: World) -> None:
     """Generation 2 reads both files again; what it refuses is all that the quarantine holds."""
     first, second = world.committed
-    nothing = {"generation": 2, "inserted": 0, "updated": 0, "deleted": 0, "remembered": 0}
+    nothing = {"generation": 2, "inserted": 0, "updated": 0, "deleted": 0, "tombstoned": 0}
     world.committed += [
         replace(first, **nothing, duplicate=1, superseded=2),
         replace(second, **nothing, duplicate=3, superseded=2),
@@ -1040,7 +1040,7 @@ def test_columnar_rows_are_counted_by_their_ordinals(
     (pq.write_table if form == "parquet" else orc.write_table)(table, path)
     world = World(tmp_path, keyed, contents=[b"", b""], source={"files": "in/*", "format": form})
     facts = {
-        "unit": str(path),
+        "input": str(path),
         "bytes": path.stat().st_size,
         "until": 4,
         "lines": None,
@@ -1051,12 +1051,12 @@ def test_columnar_rows_are_counted_by_their_ordinals(
         world.intake[0] | facts | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     ]
     row = BatchRow(
-        "p", "f", 1, 0, "r", slice=1, units=1, bytes=path.stat().st_size, records=4, quarantined=1
+        "p", "f", 1, 0, "r", slice=1, inputs=1, bytes=path.stat().st_size, records=4, quarantined=1
     )
     fates = {"inserted": 2, "superseded": 1} if keyed else {"inserted": 3}
-    world.committed = [replace(row, reasons={"missing:id": 1}, **fates)]
-    origin = {"unit": str(path), "position": 2}
-    world.refused = [world.row(0, 2, "{}", origin=origin, reason="missing", field="id")]
+    world.committed = [replace(row, reasons={"not_null:id": 1}, **fates)]
+    origin = {"input": str(path), "position": 2}
+    world.refused = [world.row(0, 2, "{}", origin=origin, reason="not_null", field="id")]
     world.origins = [(str(path), n) for n in (1, 3, 4)]
     world.tombstones, world.target = (
         [],
@@ -1070,7 +1070,9 @@ def test_text_rows_are_appended_each_once(tmp_path: Path) -> None:
     world = World(tmp_path, False, [content, b""], source={"files": "in/*", "format": "text"})
     world.columns = {"value": "string"}
     world.intake = world.intake[:1]
-    row = BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=len(content), records=3, inserted=3)
+    row = BatchRow(
+        "p", "f", 1, 0, "r", slice=1, inputs=1, bytes=len(content), records=3, inserted=3
+    )
     world.committed, world.refused = [row], []
     world.target, world.origins = (
         [("one", 1), ("two", 1), ("last", 1)],
@@ -1105,7 +1107,7 @@ def test_a_column_may_be_key_and_sequence(tmp_path: Path, form: str, target: lis
     world.intake = [world.intake[0] | facts]
     size = world.intake[0]["bytes"]
     row = BatchRow(
-        "p", "f", 1, 0, "r", slice=1, units=1, bytes=size, records=3, inserted=2, duplicate=1
+        "p", "f", 1, 0, "r", slice=1, inputs=1, bytes=size, records=3, inserted=2, duplicate=1
     )
     world.committed, world.refused, world.tombstones = [row], [], []
     world.target = [(text[0], int(text[1])) for text in target]
@@ -1134,7 +1136,7 @@ def _timed(root: Path, content: bytes, source: dict[str, Any], held: datetime) -
     world.intake = world.intake[:1]
     records = content.count(b"\n")
     row = BatchRow(
-        "p", "f", 1, 0, "r", slice=1, units=1, bytes=len(content), records=records, inserted=1
+        "p", "f", 1, 0, "r", slice=1, inputs=1, bytes=len(content), records=records, inserted=1
     )
     world.committed, world.refused, world.tombstones = (
         [replace(row, superseded=records - 1)],
@@ -1155,7 +1157,16 @@ def test_a_time_of_orc_that_pyarrow_cannot_read_is_not_judged_and_said_so(tmp_pa
     world.columns = {"id": "string not null", "n": "timestamp not null"}
     world.intake = [world.intake[0] | {"until": 2, "lines": None, "blank": None, "records": 2}]
     row = BatchRow(
-        "p", "f", 1, 0, "r", slice=1, units=1, bytes=world.intake[0]["bytes"], records=2, inserted=2
+        "p",
+        "f",
+        1,
+        0,
+        "r",
+        slice=1,
+        inputs=1,
+        bytes=world.intake[0]["bytes"],
+        records=2,
+        inserted=2,
     )
     world.committed, world.refused, world.tombstones = [row], [], []
     world.target = [("a", far), ("b", far)]  # type: ignore[list-item]

@@ -46,13 +46,13 @@ def flow(root: Path, read: list[list[Input]], *, held: list[int] | None = None) 
 def _batch(asked: Request, batch: int, read: list[Input], last: int | None) -> None:
     places = [(one.unit, at) for one in read for at in range(one.until - one.records, one.until)]
     places[-1:] = [(places[-1][0], places[-1][1] if last is None else last)]
-    origins = [{"unit": unit, "position": at} for unit, at in places]
+    origins = [{"input": unit, "position": at} for unit, at in places]
     sums = {
         "bytes": sum(one.bytes for one in read),
         "records": len(places),
         "inserted": len(places),
     }
-    row = BatchRow("p", "f", 1, batch, "r", slice=batch + 1, units=len(read), **sums)
+    row = BatchRow("p", "f", 1, batch, "r", slice=batch + 1, inputs=len(read), **sums)
     at = AT + timedelta(seconds=batch)
     row = replace(row, changed_at=at, started_at=at, finished_at=at)
     inputs.record(asked.layout, row, read)

@@ -51,7 +51,7 @@ def stamp_of(batch: int) -> datetime:
 
 def appended(places: Sequence[tuple[Place, int]]) -> pa.Table:
     """Rows of an append table, of these places and batches."""
-    origins = [{"unit": unit, "position": position} for (unit, position), _ in places]
+    origins = [{"input": unit, "position": position} for (unit, position), _ in places]
     stamps = pa.array([stamp_of(batch) for _, batch in places], pa.timestamp("us", "UTC"))
     n = pa.array([1] * len(origins), pa.int32())
     return pa.table({"n": n, "_origin": pa.array(origins, ORIGIN), "_changed_at": stamps})
@@ -108,7 +108,7 @@ class World:
         if self.keyed:
             self.target, self.tombstones = [("a", 3), ("b", 4), ("d", 5)], [("c", 8)]
             self.counts = [
-                {"inserted": 2, "superseded": 2, "remembered": 1} | refused,
+                {"inserted": 2, "superseded": 2, "tombstoned": 1} | refused,
                 {"inserted": 1, "updated": 1},
             ]
 
@@ -166,11 +166,11 @@ class World:
 
     def _write_raw(self) -> None:
         raw.create(self.layout)
-        common = {"day": AT.date(), "generation": 1, "batch": 0, "kind": "source"}
+        common = {"day": AT.date(), "generation": 1, "batch": 0, "kind": "drain"}
         found = [
             {
                 "part": raw.RECORDS,
-                "unit": unit,
+                "input": unit,
                 "position": position,
                 "key": key.encode(),
                 "value": value,
@@ -186,7 +186,7 @@ class World:
         found += [
             {
                 "part": raw.RANGES,
-                "unit": s.unit,
+                "input": s.unit,
                 "log": s.topic_id,
                 "from": s.start,
                 "until": s.until,
@@ -205,14 +205,14 @@ class World:
         value = self.records[place][1] or b""
         return {
             "quarantine_id": sha256(f"{unit}\u0001{position}\u0001{log}".encode()).hexdigest(),
-            "origin": {"unit": unit, "position": position},
+            "origin": {"input": unit, "position": position},
             "raw": value.decode("utf-8", "replace"),
             "raw_bytes": value,
             "raw_length": len(value),
             "reason": "malformed",
             "generation": self._place(batch)[0],
             "batch": self._place(batch)[1],
-            "kind": "source",
+            "kind": "drain",
         }
 
     def _commit(self, batch: int, cut: int, read: list[Input], counts: dict[str, Any]) -> None:
@@ -221,7 +221,7 @@ class World:
             "records": sum(one.records for one in read),
         }
         row = BatchRow(
-            "p", "f", *self._place(batch), "r", slice=cut, units=len(read), **sums, **counts
+            "p", "f", *self._place(batch), "r", slice=cut, inputs=len(read), **sums, **counts
         )
         row = replace(
             row, changed_at=stamp_of(batch), started_at=self.started[batch], finished_at=AT
@@ -493,7 +493,7 @@ def test_a_replay_of_refused_rows_of_both_topics_appends_each_once(
     asked = world.write()
     ids = [row["quarantine_id"] for row in asked.layout.tables.quarantine.rows("select * from t")]
     for nth, number in enumerate(batches):
-        row = BatchRow("p", "f", 1, nth, "again", kind="quarantine", records=1, inserted=1)
+        row = BatchRow("p", "f", 1, nth, "again", kind="release", records=1, inserted=1)
         row = replace(row, changed_at=stamp_of(2 + nth), started_at=AT, finished_at=AT)
         write_deltalake(
             asked.layout.tables.target.path, appended([(("t/0", 1), number)]), mode="append"
@@ -530,7 +530,7 @@ def _reset_onto_another_topic(root: Path) -> World:
         world.records[place] = world.raw[place] = ("c", None)
     refused = {"quarantined": 1, "reasons": {"malformed": 1}}
     world.counts = [
-        {"inserted": 2, "superseded": 2, "remembered": 1} | refused,
+        {"inserted": 2, "superseded": 2, "tombstoned": 1} | refused,
         {"inserted": 1} | refused,
     ]
     return world

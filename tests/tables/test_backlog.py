@@ -77,7 +77,7 @@ def batch(number: int, **more: Any) -> BatchRow:
         "bytes": 1000,
         "seconds": 2.0,
         "records": 1,
-        "remembered": 1,
+        "tombstoned": 1,
         "table_version": number + 1,
     }
     return BatchRow(

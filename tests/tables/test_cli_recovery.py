@@ -134,7 +134,7 @@ def _refused(asked: Request) -> None:
         "detail": ["x"] * 2,
     }
     place = {"origin": places(1, 2), "raw": ["{"] * 2, "raw_bytes": pa.nulls(2, pa.binary())}
-    run = {"raw_length": [1, 1], "generation": [1, 1], "batch": [0, 0], "kind": ["source"] * 2}
+    run = {"raw_length": [1, 1], "generation": [1, 1], "batch": [0, 0], "kind": ["drain"] * 2}
     times = {
         "first_seen": [AT] * 2,
         "refused_at": [AT] * 2,
@@ -148,10 +148,10 @@ def _refused(asked: Request) -> None:
 
 
 def _many_refused(asked: Request, number: int) -> None:
-    row = dict.fromkeys(("raw", "detail", "run_id"), "x") | {"reason": "type", "kind": "source"}
+    row = dict.fromkeys(("raw", "detail", "run_id"), "x") | {"reason": "type", "kind": "drain"}
     row |= {"raw_length": 1, "batch": 0, "generation": 1, "first_seen": AT, "refused_at": AT}
     rows = [
-        row | {"quarantine_id": f"q{n:04}", "origin": {"unit": "x", "position": n}}
+        row | {"quarantine_id": f"q{n:04}", "origin": {"input": "x", "position": n}}
         for n in range(number)
     ]
     delta.append(asked.layout.tables.quarantine, pa.Table.from_pylist(rows, REFUSED))

@@ -37,7 +37,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Request]:
         "origin": places(1)[0].as_py(),
         "batch": 0,
         "generation": 1,
-        "kind": "source",
+        "kind": "drain",
     }
     delta.append(
         ran.layout.tables.quarantine,

@@ -96,7 +96,7 @@ def asked(tmp_path: Path) -> Request:
         "raw_length": [1] * 3,
         "generation": [1] * 3,
         "batch": [0] * 3,
-        "kind": ["source"] * 3,
+        "kind": ["drain"] * 3,
         "run_id": ["r"] * 3,
     }
     times = {name: [AT] * 3 for name in ("arrived_at", "first_seen", "refused_at")}
@@ -122,7 +122,7 @@ def asked(tmp_path: Path) -> Request:
 
 def remember(asked: Request, batch: int) -> None:
     """Tombstones of a batch."""
-    of = {"generation": [1], "batch": [batch], "kind": ["source"], "_changed_at": [AT]}
+    of = {"generation": [1], "batch": [batch], "kind": ["drain"], "_changed_at": [AT]}
     known = CommitProperties(
         app_transactions=[Transaction(asked.layout.app_id(1, "tombstones"), batch)]
     )
@@ -308,5 +308,5 @@ def batch(asked: Request, *, recorded: bool = True) -> None:
     take_in(asked, heap_bytes=1024**3, now=AT)
     checkpoint(asked, 1, offsets=number + 1, commits=number)
     remember(asked, number)
-    commit(asked, number, recorded=recorded, remembered=1, records=2)
+    commit(asked, number, recorded=recorded, tombstoned=1, records=2)
     checkpoint(asked, 1, offsets=number + 1, commits=number + 1)

@@ -123,7 +123,7 @@ def fold(landing: Path) -> tuple[dict[str, dict[str, Any]], Counter[tuple[str, i
         rescued = {"gate": row["gate"]} if "gate" in row else None
         typed |= {
             "flight_month": typed["flight_id"][:7],
-            "_rescued": rescued and json.dumps(rescued),
+            "_rescued_data": rescued and json.dumps(rescued),
         }
         key = typed["flight_id"]
         if key not in best or rank > best[key][0]:
@@ -136,7 +136,7 @@ def write_lake(lake: Path, rows: list[dict[str, Any]], refused: list[tuple[str, 
     frame = pd.DataFrame(rows).astype({"dep_delay": "Int32", "arr_delay": "Int32"})
     write_deltalake(str(lake / "tables/flights"), frame)
     kept = [
-        ({"unit": f"/some/where/{file}", "position": position}, *f"{reason}/".split("/")[:2])
+        ({"input": f"/some/where/{file}", "position": position}, *f"{reason}/".split("/")[:2])
         for file, position, reason in refused
     ]
     write_deltalake(
@@ -222,7 +222,7 @@ def test_the_oracle_sees_every_kind_of_wrong_row(
     rows, refused = truth
     changed = [
         rows[1] | {"arr_delay": 12345},
-        rows[2] | {"_rescued": '{"other":1}'},
+        rows[2] | {"_rescued_data": '{"other":1}'},
         rows[3] | {"updated_at": moment("2014-05-05T00:00:00Z")},
     ]
     invented = [

@@ -100,7 +100,7 @@ def test_pinned_offsets_that_are_gone_are_named(
 ) -> None:
     asked = World(tmp_path).write()
     checkpoint(asked, 1, offsets=1, commits=1)
-    delta.delete(asked.layout.tables.raw, "unit = 't/0'")
+    delta.delete(asked.layout.tables.raw, "input = 't/0'")
     found = examined(asked, Brokers({"t": ("x", [[6, 6], [0, 9]])}), monkeypatch)
     (lost,) = [one for one in found.symptoms if one.code == "input-lost"]
     assert "t/0:4-6" in lost.found and lost.next.startswith("draindown accept-loss p")
@@ -146,13 +146,13 @@ def _file_gone(asked: Request) -> None:
     [
         (_file_gone, Brokers(HELD), "raw-files-gone", ""),
         (
-            lambda asked: delta.delete(asked.layout.tables.raw, "unit = 't/1'"),
+            lambda asked: delta.delete(asked.layout.tables.raw, "input = 't/1'"),
             Brokers({"t": ("x", [[0, 6], [8, 9]])}),
             "",
             "reset-lacks-input",
         ),
         (
-            lambda asked: delta.delete(asked.layout.tables.raw, "unit = 't/1'"),
+            lambda asked: delta.delete(asked.layout.tables.raw, "input = 't/1'"),
             Brokers(HELD),
             "",
             "",
@@ -189,14 +189,14 @@ def test_a_range_that_was_read_on_a_day_that_is_kept_and_is_not_there_is_noted(
 ) -> None:
     # both batches ran on the first of January, raw records reach back to the day before
     asked = drained(tmp_path, source={"keep_raw": "36500 days"})
-    delta.delete(asked.layout.tables.raw, "unit = 't/1'")
+    delta.delete(asked.layout.tables.raw, "input = 't/1'")
     monkeypatch.setattr("draindown.doctor.source._FIRST_DAYS", timedelta(0))
     found = examined(asked, Brokers(HELD), monkeypatch)
     (told,) = [one for one in found.symptoms if one.code == "raw-incomplete"]
     assert "t/1:7-9" in told.found
 
 
-@pytest.mark.parametrize(("gone", "told"), [("unit = 't/1'", []), ('"from" = 4', ["t/0:4-6"])])
+@pytest.mark.parametrize(("gone", "told"), [("input = 't/1'", []), ('"from" = 4', ["t/0:4-6"])])
 def test_a_range_whose_day_is_over_does_not_lack_because_a_later_generation_read_it_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str, told: list[str]
 ) -> None:

@@ -121,9 +121,7 @@ def test_drift_that_is_refused_names_a_discard_only_where_units_can_be_left_out(
     (one, *_) = intake.slices(asked.layout, 1)
     reader: Any = SimpleNamespace(name=lambda unit: unit)
     writer = SimpleNamespace(layout=asked.layout, flow=asked.flow_spec)
-    batch: Any = SimpleNamespace(
-        kind="source", input=SliceInput(source, one, reader), writer=writer
-    )
+    batch: Any = SimpleNamespace(kind="drain", input=SliceInput(source, one, reader), writer=writer)
     seen: Any = [SimpleNamespace(unit=one.units[0].name)]
     error = schema_drift._refused(batch, ["field x"], ["add 'x: int'"], ["new_columns: rescue"], seen)
     assert any("quarantine discard" in step for step in error.next) == (by_name and not staged)

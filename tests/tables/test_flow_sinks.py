@@ -68,7 +68,7 @@ def symptoms(asked: Request) -> dict[str, str]:
 
 
 def sending(asked: Request, number: int, *, sent: bool = True) -> Sending:
-    return Sending(asked.layout.app_id(1, "rows"), number, "source", 1, "0", sent)
+    return Sending(asked.layout.app_id(1, "rows"), number, "drain", 1, "0", sent)
 
 
 def test_a_sink_that_was_added_to_a_table_with_rows_must_be_filled(
@@ -202,7 +202,7 @@ def test_a_database_that_was_restored_from_an_older_copy_is_found(
     asked = with_sink(drained(tmp_path))
     one, place = sending(asked, 1), sink_columns.place_of(asked, "a")
     filled(asked, one)
-    batch = SinkBatch(place, one.writer, 1, 1, "source", 1, 1, 1, "0")
+    batch = SinkBatch(place, one.writer, 1, 1, "drain", 1, 1, 1, "0")
     server.batches[place, one.writer] = batch
     assert symptoms(asked) == {}
     server.batches[place, one.writer] = replace(batch, number=0)
@@ -223,7 +223,7 @@ def test_what_was_restored_stays_known_once_batches_went_on(
     one, place = sending(asked, 1), sink_columns.place_of(asked, "a")
     there = {"sink": 0, "lake": 4, "neither": 1}[is_older]
     server.batches[place, one.writer] = SinkBatch(
-        place, one.writer, there, 1, "source", there, 1, 1, "0"
+        place, one.writer, there, 1, "drain", there, 1, 1, "0"
     )
     for stale in ("", sink_state.SWAPPED, sink_state.UNFILLED):
         filled(asked, one, stale=stale)
@@ -271,7 +271,7 @@ def test_conditions_are_judged_in_the_time_zone_of_the_source(
 def test_an_undone_reset_strands_no_batch(tmp_path: Path, server: FakeServer) -> None:
     asked = with_sink(drained(tmp_path))
     reset.begin(asked, reset.plan(asked), by="me", accept_missing=False)
-    filled(asked, Sending(asked.layout.app_id(2, "rows"), 0, "source", 1, "0"))
+    filled(asked, Sending(asked.layout.app_id(2, "rows"), 0, "drain", 1, "0"))
     with pytest.raises(TransientError, match="not in the table yet"):
         reset.undo(asked, by="me")
     without = asked.model_copy(update={"spec": drained_spec_without(asked)})

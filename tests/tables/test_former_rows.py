@@ -136,7 +136,7 @@ class Changing:
             "k": draw.choice((None, "a", "b'")),
             "at": START + timedelta(minutes=15 * draw.randrange(8)),
             "n": draw.choice((1, 2, 3)),
-            "_origin": {"unit": "/in/1", "position": self._moment},
+            "_origin": {"input": "/in/1", "position": self._moment},
             "_arrived_at": START,
             "_changed_at": START + timedelta(minutes=self._moment),
         }
@@ -258,12 +258,12 @@ def test_of_a_pair_the_side_that_went_is_named(tmp_path: Path, kind: str) -> Non
         "at": START,
         "n": 1,
         "_changed_at": START,
-        "_origin": {"unit": "/in/1", "position": 1},
+        "_origin": {"input": "/in/1", "position": 1},
     }
     logs = []
     for name in ("s0", "s1"):
         path = spec.layout(name).tables.target.path
-        other = row | {"id": 2, "k": "b", "n": 2, "_origin": {"unit": "/in/1", "position": 2}}
+        other = row | {"id": 2, "k": "b", "n": 2, "_origin": {"input": "/in/1", "position": 2}}
         write_deltalake(path, pa.Table.from_pylist([row, other], schema=SOURCE))
         logs.append(path)
     gone = logs[1] if kind == "join" else logs[0]

@@ -621,14 +621,14 @@ def test_a_torn_name_of_the_generation_is_no_half_a_reset(tmp_path: Path) -> Non
 
 def test_a_table_that_stands_says_that_a_withdrawal_never_left_it(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    _refused(asked, 0, kind="gate")
+    _refused(asked, 0, kind="withdraw")
     _empty(max(Path(asked.layout.tables.ledger.path, "_delta_log").glob("*.json")))
     assert reset(asked).damaged == (asked.layout.tables.ledger.path,)
     assert withdrawals.unfinished(asked.layout) == [(1, 0)]
     assert opening.unsettled(asked.layout) == ["a withdrawal was cut short"]
 
 
-def _refused(asked: Request, batch: int, kind: str = "source", run_id: str = "r") -> None:
+def _refused(asked: Request, batch: int, kind: str = "drain", run_id: str = "r") -> None:
     row = {
         "quarantine_id": f"{kind} {batch}",
         "generation": 1,
@@ -652,7 +652,7 @@ def test_a_new_generation_forgets_what_a_batch_refused_that_was_never_done(
     asked = drained(tmp_path)
     for batch in (0, 1, 2):
         _refused(asked, batch)
-    _refused(asked, 5, kind="gate")
+    _refused(asked, 5, kind="withdraw")
     reset(asked, table_aside=table_aside)
     assert _kept(asked) == {"source 0", "source 1", "gate 5"}
 
@@ -661,7 +661,7 @@ def test_a_reset_forgets_before_the_table_goes_that_says_what_was_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = drained(tmp_path)
-    commit(asked, 2, recorded=False, units=0)  # the ledger gets its row from the table
+    commit(asked, 2, recorded=False, inputs=0)  # the ledger gets its row from the table
     for batch in (1, 2, 3):
         _refused(asked, batch)
 
@@ -710,7 +710,7 @@ def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_d
     tmp_path: Path,
 ) -> None:
     asked = drained(tmp_path)
-    _refused(asked, 0, kind="gate")
+    _refused(asked, 0, kind="withdraw")
     assert withdrawals.unfinished(asked.layout) == [(1, 0)]
     for path in (asked.layout.tables.target.path, asked.layout.tables.ledger.path):
         _empty(max(Path(path, "_delta_log").glob("*.json")))
@@ -804,7 +804,7 @@ def test_a_table_put_aside_is_filled_anew(tmp_path: Path) -> None:
 def _remembering(root: Path) -> Request:
     """A flow whose batches hid an event."""
     asked = drained(root)
-    commit(asked, 2, units=0, form="history", events=1, opened=1, remembered=1)
+    commit(asked, 2, inputs=0, form="history", applied=1, opened=1, hidden=1)
     delta.append(
         asked.layout.tables.hidden,
         pa.table({"id": ["h"]}),
@@ -826,11 +826,11 @@ def test_the_hidden_events_of_a_history_go_with_its_table(tmp_path: Path, lose: 
     )
     assert code_of(lambda: reset_plan.undo(asked, by="me")) == "nothing-to-undo"
     assert not asked.layout.tables.target.exists and not asked.layout.tables.hidden.exists
-    assert Table(f"{asked.layout.aside(2)}/hidden/f").row_count == 1
+    assert Table(f"{asked.layout.aside(2)}/hidden_events/f").row_count == 1
     desk = Desk(asked.layout, memory="hidden", generation=2)
     look_at_memory(desk)
     assert not desk.symptoms, "none of the new generation is missing"
-    commit(asked, 0, generation=2, form="history", events=1, opened=1, remembered=1)
+    commit(asked, 0, generation=2, form="history", applied=1, opened=1, hidden=1)
     look_at_memory(again := Desk(asked.layout, memory="hidden", generation=2))
     assert [one.code for one in again.symptoms] == ["hidden-missing"]
 

@@ -15,7 +15,7 @@ from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow
 
 READ = [Input("/in/a", 0, 10, 100, 9), Input("/in/b", 0, 3, 30, 3), Input("/in/empty", 0, 0, 20, 0)]
-ROW = BatchRow("p", "f", 1, 0, "r", units=3, bytes=150, records=12)
+ROW = BatchRow("p", "f", 1, 0, "r", inputs=3, bytes=150, records=12)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_retry_that_reads_other_units_replaces_them(layout: FlowHome, left: li
     for row in (ROW, replace(ROW, batch=1), other):
         inputs.record(layout, row, READ)
     sums = {"bytes": sum(one.bytes for one in left), "records": sum(one.records for one in left)}
-    inputs.record(layout, replace(ROW, batch=1, units=len(left), **sums), left)
+    inputs.record(layout, replace(ROW, batch=1, inputs=len(left), **sums), left)
     assert _of(layout, replace(ROW, batch=1)) == left
     assert _of(layout) == READ == _of(layout, other)
 
@@ -50,7 +50,7 @@ def test_a_generation_that_is_begun_again_replaces_what_the_first_wrote(layout: 
     """An abandoned rebuild leaves inputs of batches that never came to the ledger."""
     for batch in (0, 1, 2):
         inputs.record(layout, replace(ROW, batch=batch), READ)
-    inputs.record(layout, replace(ROW, units=1, bytes=100, records=9), READ[:1])
+    inputs.record(layout, replace(ROW, inputs=1, bytes=100, records=9), READ[:1])
     assert _of(layout) == READ[:1]
     assert _of(layout, replace(ROW, batch=2)) == READ
 
@@ -68,8 +68,8 @@ def test_a_batch_of_nothing_makes_no_table(layout: FlowHome) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"units": 2}, {"bytes": 151}, {"records": 11}, {"units": 0, "bytes": 0, "records": 0}],
-    ids=["units", "bytes", "records", "all"],
+    [{"inputs": 2}, {"bytes": 151}, {"records": 11}, {"inputs": 0, "bytes": 0, "records": 0}],
+    ids=["inputs", "bytes", "records", "all"],
 )
 def test_inputs_that_are_not_what_the_row_counts_are_not_written(
     layout: FlowHome, wrong: dict[str, Any]
@@ -91,7 +91,7 @@ def test_a_unit_holds_no_more_records_than_places(layout: FlowHome, records: int
 
 def test_two_pieces_of_one_unit_are_one_unit(layout: FlowHome) -> None:
     pieces = [Input("t/0", 5, 8, 3, 3), Input("t/0", 9, 10, 1, 1)]
-    inputs.record(layout, replace(ROW, units=1, bytes=4, records=4), pieces)
+    inputs.record(layout, replace(ROW, inputs=1, bytes=4, records=4), pieces)
     assert sorted(_of(layout), key=lambda one: one.start) == pieces
 
 

@@ -46,7 +46,7 @@ def take(asked: Request, minutes: int = 0, **more: Any) -> Taken:
 
 def rows(asked: Request) -> list[dict[str, Any]]:
     return list(
-        asked.layout.tables.intake(1).query("select * from t order by slice, unit").to_pylist()
+        asked.layout.tables.intake(1).query("select * from t order by slice, input").to_pylist()
     )
 
 
@@ -116,7 +116,7 @@ def test_one_commit_is_one_cut_and_records_what_was_seen(tmp_path: Path) -> None
     assert [row["slice"] for row in rows(asked)] == [1, 1, 2]
     assert asked.layout.tables.intake(1).version == 2
     first = rows(asked)[1]
-    assert first["unit"] == str(tmp_path / "in/b.json.gz")
+    assert first["input"] == str(tmp_path / "in/b.json.gz")
     assert (first["lines"], first["blank"], first["unpacked"], first["records"]) == (2, 1, 9, None)
     assert (first["first_seen"], first["mtime_ns"], first["multiline"]) == (
         NOW,
@@ -179,7 +179,7 @@ def test_an_mtime_beyond_what_a_table_holds_keeps_no_file_out(tmp_path: Path) ->
     put(tmp_path, "a.json")
     taken = take(asked)
     assert (taken.units, taken.kept_out) == (2, 1)
-    found = [(Path(row["unit"]).name, row["mtime_ns"], row["arrived_at"]) for row in rows(asked)]
+    found = [(Path(row["input"]).name, row["mtime_ns"], row["arrived_at"]) for row in rows(asked)]
     assert found == [
         ("a.json", 10**18, datetime.fromtimestamp(10**9, UTC)),
         ("far.json", 2**63 - 1, NOW),
@@ -294,7 +294,7 @@ def test_killed_around_any_write_the_next_run_completes_it(
         with pytest.raises(Killed):
             take(asked)
     take(asked, 1)
-    paths = [Path(row["unit"]).name for row in rows(asked)]
+    paths = [Path(row["input"]).name for row in rows(asked)]
     assert sorted(paths) == [f"{i}.json" for i in range(7)]
     assert len(parked.open_files(asked.layout)) == 1
 
@@ -317,7 +317,7 @@ def test_what_is_known_is_read_from_its_copy_and_without_it(tmp_path: Path) -> N
     put(tmp_path, *(f"{i:02}.json" for i in range(12)))
     take(asked)
     copy = Path(asked.layout.tables.intake(1).path, "_known.arrow")
-    paths = [row["unit"] for row in rows(asked)]
+    paths = [row["input"] for row in rows(asked)]
     assert copy.exists()
     for damage in (None, b"", b"ARROW1 torn"):
         if damage is not None:
@@ -357,7 +357,7 @@ def test_a_large_backlog_is_taken_in_its_order(
     assert take(asked).slices == 4
     order = (
         asked.layout.tables.intake(1)
-        .query("select unit from t order by slice, mtime_ns")["unit"]
+        .query("select input from t order by slice, mtime_ns")["input"]
         .to_pylist()
     )
     assert [Path(path).name for path in order] == [f"{99 - i:02}.json" for i in range(100)]
@@ -396,7 +396,7 @@ def test_portions_take_every_file_once_and_each_has_its_own_bound(tmp_path: Path
         assert (inlet.taken.slices, inlet.taken.units) == (1 + 3 + 3, 20)
     sizes = Counter(row["slice"] for row in rows(asked))
     assert [sizes[cut] for cut in sorted(sizes)] == [2, 5, 5, 5, 1, 1, 1]
-    assert [Path(row["unit"]).name for row in rows(asked)] == names
+    assert [Path(row["input"]).name for row in rows(asked)] == names
     assert take(asked, 1).units == 1
 
 
@@ -410,7 +410,7 @@ def test_an_intake_that_ends_between_portions_leaves_the_rest_new(tmp_path: Path
     again = take(asked, 1)
     assert (again.units, again.kept_out) == (4, 0)
     assert len(list(parked.latest(asked.layout))) == 1
-    assert sorted(Path(row["unit"]).name for row in rows(asked)) == [
+    assert sorted(Path(row["input"]).name for row in rows(asked)) == [
         f"{number}.json" for number in range(6)
     ]
 
@@ -428,10 +428,10 @@ def test_a_file_that_changes_while_it_waits_for_its_portion_is_left_for_the_next
         assert not inlet.take(Bound(8, 100, ""))
         told = [(finding.kind, Path(finding.subject).name) for finding in inlet.taken.findings]
     assert told == [("unsettled", "1.json"), ("unsettled", "2.json")]
-    assert [Path(row["unit"]).name for row in rows(asked)] == ["0.json", "3.json"]
+    assert [Path(row["input"]).name for row in rows(asked)] == ["0.json", "3.json"]
     assert [row["slice"] for row in rows(asked)] == [1, 2]
     take(asked, 1)
-    assert [(Path(row["unit"]).name, row["lines"]) for row in rows(asked)][2:] == [("1.json", 2)]
+    assert [(Path(row["input"]).name, row["lines"]) for row in rows(asked)][2:] == [("1.json", 2)]
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def drained(root: Path) -> Request:
     """The request of a keyed flow that read all, and of which the lake has no raw record of t/0."""
     asked = World(root, keyed=True).write()
     checkpoint(asked, 1, offsets=2, commits=2)
-    delta.delete(asked.layout.tables.raw, "unit = 't/0'")
+    delta.delete(asked.layout.tables.raw, "input = 't/0'")
     return asked
 
 
@@ -283,7 +283,7 @@ def test_what_a_new_generation_does_not_read_is_missing_whatever_happened(
     rows = [
         {
             "part": raw.RANGES,
-            "unit": s.unit,
+            "input": s.unit,
             "log": s.topic_id,
             "from": s.start,
             "until": s.until,
@@ -386,5 +386,5 @@ def test_nothing_is_read_again_while_raw_records_stand_for_others(
         assert caught.value.code == "log-truncated" and "t/0 [3, 6)" in caught.value.found
         assert caught.value.next[0].startswith("mv ") and caught.value.in_order
     assert generations.generation(asked.layout) == 1 and rebuild.unfinished(asked.layout) is None
-    delta.delete(asked.layout.tables.raw, "unit = 't/0'")  # others stay, and stand for none
+    delta.delete(asked.layout.tables.raw, "input = 't/0'")  # others stay, and stand for none
     assert rebuild.plan(asked).missing == reset.plan(asked).missing == ("t/0:0-4", "t/0:4-6")

@@ -396,7 +396,7 @@ def test_raw_records_are_as_many_as_were_kept_whatever_the_source_says_by_then(
 ) -> None:
     brokers = Brokers({"t": ("a", [[0, 15], [0, 4]])})
     raw.create(layout)
-    common = {"unit": "t/0", "log": "a", "day": NOW.date()}
+    common = {"input": "t/0", "log": "a", "day": NOW.date()}
     rows = [common | {"part": raw.RANGES, "from": 0, "until": 10}]
     rows += [common | {"part": raw.RECORDS, "position": at} for at in (0, 1, 2, 3, 5, 6, 9)]
     delta.append(layout.tables.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
@@ -461,7 +461,7 @@ def test_a_long_history_is_looked_through_once(
     rows = [
         {
             "part": raw.RANGES,
-            "unit": "t/1",
+            "input": "t/1",
             "log": "a",
             "from": 20 * at,
             "until": 20 * at + 10,
@@ -504,7 +504,7 @@ def test_the_oldest_that_waits_is_of_the_topic_that_waits(layout: FlowHome) -> N
     rows = [
         {
             "part": raw.RANGES,
-            "unit": "t/0",
+            "input": "t/0",
             "log": log,
             "from": start,
             "until": until,
@@ -514,7 +514,7 @@ def test_the_oldest_that_waits_is_of_the_topic_that_waits(layout: FlowHome) -> N
     ]
     ages = [("old", 15, 9), ("new", 5, 5), ("new", 15, 2)]
     rows += [
-        {"part": raw.RECORDS, "unit": "t/0", "log": log, "position": position, "day": NOW.date()}
+        {"part": raw.RECORDS, "input": "t/0", "log": log, "position": position, "day": NOW.date()}
         | {"arrived_at": NOW - timedelta(days=days), "value": b"x"}
         for log, position, days in ages
     ]
@@ -559,7 +559,7 @@ def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowH
     rows = [
         {
             "part": raw.RANGES,
-            "unit": unit,
+            "input": unit,
             "log": "a",
             "from": start,
             "until": until,
@@ -570,7 +570,7 @@ def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowH
     rows += [
         {
             "part": raw.RECORDS,
-            "unit": unit,
+            "input": unit,
             "log": "a",
             "position": 3,
             "arrived_at": began,
@@ -595,7 +595,7 @@ def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowH
     assert source(layout, brokers).look(layout, 2, 1, NOW).bytes == 30 * 40, (
         "what the lake holds is weighed there"
     )
-    delta.delete(layout.tables.raw, "unit = 't/1'")
+    delta.delete(layout.tables.raw, "input = 't/1'")
     brokers.topics["t"] = ("a", [[25, 30], [8, 10]])
     source(layout, brokers).look(layout, 2, 1, NOW)
     assert brokers.sampled == [Span("t", 0, "a", 25, 30), Span("t", 1, "a", 8, 10)], (

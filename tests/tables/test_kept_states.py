@@ -86,8 +86,8 @@ def test_states_without_the_newest_batch_are_seen_whatever_was_lost(
     for _ in range(10):
         if draw.random() < 0.1:
             generation, next_batch = generation + 1, {"source": 0, "replay:a": 0, "replay:b": 100}
-        kind = draw.choice(["source", "source", "replay:a", "replay:b"])
-        if kind not in replayed and kind != "source":
+        kind = draw.choice(["drain", "drain", "replay:a", "replay:b"])
+        if kind not in replayed and kind != "drain":
             replayed.append(kind)
             Document(f"{it.layout.replays}/{kind.partition(':')[2]}.json").write({})
         dies = draw.random() < 0.2

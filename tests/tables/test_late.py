@@ -59,7 +59,7 @@ def told(*numbers: int, at: datetime = NOW, unit: str = "file", of: str = "t") -
     rows = [
         {
             "late_id": f"{one:04x}" if unit == "file" else f"x{one}",
-            "unit": unit,
+            "input": unit,
             "position": one,
             "arrived_at": at,
         }
@@ -80,7 +80,7 @@ def pinned(
     own = {"table_id": "t", "derivation": "d", "fill": fill, "changes": False, "rows": 1}
     own |= {"bucket": bucket[0], "buckets": bucket[1]}
     unit = {
-        "unit": "t",
+        "input": "t",
         "start": -1,
         "until": 1,
         "bytes": 1,
@@ -132,9 +132,9 @@ def test_the_newest_decision_counts_and_the_first_to_apply_counts_from_then(
     assert late.newest(layout) == 0 and applied(layout, 9) == []
     assert late.decide(place, told(0, 1), "discarded", by="me", note="", at=NOW) == 1
     assert late.newest(layout) == 0, "nothing counts since"
-    assert late.decide(place, told(1, 2), "applied", by="me", note="", at=NOW) == 2
-    assert late.decide(place, told(2, 3), "applied", by="me", note="", at=NOW) == 3
-    assert late.counts(place) == {"open": 0, "applied": 3, "discarded": 1, "gone": 0} and ids(
+    assert late.decide(place, told(1, 2), "released", by="me", note="", at=NOW) == 2
+    assert late.decide(place, told(2, 3), "released", by="me", note="", at=NOW) == 3
+    assert late.counts(place) == {"open": 0, "released": 3, "discarded": 1, "gone": 0} and ids(
         place, "discarded"
     ) == [0]
     assert late.newest(layout) == 3
@@ -148,45 +148,48 @@ def test_applied_rows_stay_listed_and_those_that_the_source_has_no_more_are_gone
         layout.tables.late.path, pa.Table.from_pylist([seen(number, 2) for number in range(5)])
     )
     before = Place(layout, 1, 3)
-    late.decide(before, told(0, 1, 4), "applied", by="me", note="", at=NOW)
+    late.decide(before, told(0, 1, 4), "released", by="me", note="", at=NOW)
     late.decide(before, told(2), "discarded", by="me", note="", at=NOW)
-    assert ids(before, "applied") == [4, 1, 0] and ids(before, "gone") == []
+    assert ids(before, "released") == [4, 1, 0] and ids(before, "gone") == []
     more = [seen(0, 3), seen(1, 3), seen(2, 3), seen(1, 4, "went"), seen(2, 4, "went")]
     write_deltalake(layout.tables.late.path, pa.Table.from_pylist(more), mode="append")
     assert ids(Place(layout, 1, 4), "gone") == [4], "the fill of slice 3 found the others"
     after = Place(layout, 1, 5)
-    assert ids(after, "applied") == [0] and ids(after, "gone") == [4, 1], "1 went with slice 4"
+    assert ids(after, "released") == [0] and ids(after, "gone") == [4, 1], "1 went with slice 4"
     assert ids(after, None) == [4, 1, 0] and late.counts(after) == {
         "open": 0,
-        "applied": 1,
+        "released": 1,
         "discarded": 0,
         "gone": 2,
     }
     with pytest.raises(TerminalError):
-        late.chosen(after, ["0001"], "applied")
-    assert ids(Place(layout, 2, 1), "applied") == [4, 0], "after a reset: the fill has yet to look"
+        late.chosen(after, ["0001"], "released")
+    assert ids(Place(layout, 2, 1), "released") == [4, 0], "after a reset: the fill has yet to look"
     write_deltalake(
         layout.tables.late.path, pa.Table.from_pylist([seen(0, 1, generation=2)]), mode="append"
     )
     pinned(layout, 1, fill=True, of=2)
-    assert ids(Place(layout, 2, 2), "applied") == [0] and ids(Place(layout, 2, 2), "gone") == [4, 1]
+    assert ids(Place(layout, 2, 2), "released") == [0] and ids(Place(layout, 2, 2), "gone") == [
+        4,
+        1,
+    ]
 
 
 def test_a_fill_counts_once_all_of_its_buckets_are_read(layout: FlowHome) -> None:
     write_deltalake(
         layout.tables.late.path, pa.Table.from_pylist([seen(number, 3) for number in range(4)])
     )
-    late.decide(Place(layout, 1, 5), told(0, 1), "applied", by="me", note="", at=NOW)
+    late.decide(Place(layout, 1, 5), told(0, 1), "released", by="me", note="", at=NOW)
     for bucket in range(2):
         pinned(layout, 5 + bucket, fill=True, bucket=(bucket, 2))
     write_deltalake(
         layout.tables.late.path, pa.Table.from_pylist([seen(0, 5), seen(2, 5)]), mode="append"
     )
     half, whole = Place(layout, 1, 6), Place(layout, 1, 7)
-    assert ids(half, "applied") == [1, 0] and ids(half) == [3, 2], (
+    assert ids(half, "released") == [1, 0] and ids(half) == [3, 2], (
         "1 and 3 may be of the other bucket"
     )
-    assert ids(whole, "applied") == [0] and ids(whole, "gone") == [1] and ids(whole) == [2]
+    assert ids(whole, "released") == [0] and ids(whole, "gone") == [1] and ids(whole) == [2]
 
 
 def test_a_decision_is_about_the_row_of_one_table(layout: FlowHome) -> None:
@@ -199,14 +202,14 @@ def test_a_decision_is_about_the_row_of_one_table(layout: FlowHome) -> None:
     )
     write_deltalake(layout.tables.late.path, pa.Table.from_pylist([of_t, of_u]))
     place = Place(layout, 1, 5)
-    chosen = late.chosen(place, ["0002"], "applied")
+    chosen = late.chosen(place, ["0002"], "released")
     assert chosen["source_table"].to_pylist() == ["u"] and chosen["position"].to_pylist() == [1]
-    late.decide(place, chosen, "applied", by="me", note="", at=NOW)
+    late.decide(place, chosen, "released", by="me", note="", at=NOW)
     assert late.applied(layout, 1).to_pylist() == [
         {"source_table": "u", "unit": "file", "position": 1, "arrived_at": NOW}
     ]
     states = {row["source_table"]: row["state"] for row in late.listed(place, None)}
-    assert states == {"t": "open", "u": "applied"}
+    assert states == {"t": "open", "u": "released"}
 
 
 def test_an_id_names_one_row_that_can_be_decided_about_so(layout: FlowHome) -> None:
@@ -214,14 +217,15 @@ def test_an_id_names_one_row_that_can_be_decided_about_so(layout: FlowHome) -> N
     place = Place(layout, 1, 5)
     for start in ("001", "ff"):
         with pytest.raises(TerminalError) as error:
-            late.chosen(place, [start], "applied")
+            late.chosen(place, [start], "released")
         assert error.value.code == "unknown-late-row"
-    row = late.chosen(place, ["0011"], "applied")
+    row = late.chosen(place, ["0011"], "released")
     assert row["position"].to_pylist() == [0x11]
     late.decide(place, row, "discarded", by="me", note="", at=NOW)
-    assert late.chosen(place, [], "applied")["late_id"].to_pylist() == ["0010"], "open ones"
+    assert late.chosen(place, [], "released")["late_id"].to_pylist() == ["0010"], "open ones"
     assert (
-        late.chosen(place, ["0011"], "applied").num_rows == 1 and len(late.listed(place, None)) == 2
+        late.chosen(place, ["0011"], "released").num_rows == 1
+        and len(late.listed(place, None)) == 2
     )
     with pytest.raises(TerminalError):
         late.chosen(place, ["0011"], "discarded")
@@ -236,7 +240,7 @@ def test_a_decision_alone_makes_a_slice(tmp_path: Path) -> None:
     place = Place(it.layout, 1, 2)
     late.decide(place, told(1), "discarded", by="me", note="", at=NOW)
     assert it.look().units == 0, "nothing counts that did not"
-    late.decide(place, told(1), "applied", by="me", note="", at=NOW)
+    late.decide(place, told(1), "released", by="me", note="", at=NOW)
     look = it.look()
     assert look.units == 1 and "late rows" in look.reasons[0]
     (piece,) = it.pin()
@@ -244,7 +248,7 @@ def test_a_decision_alone_makes_a_slice(tmp_path: Path) -> None:
     assert (piece["decided_from"], piece["decided"]) == (0, 2) and it.look().units == 0
     it.write([3])
     newest = it.publish()
-    late.decide(place, told(2), "applied", by="me", note="", at=NOW)
+    late.decide(place, told(2), "released", by="me", note="", at=NOW)
     (piece,) = it.pin()
     assert (piece["start"], piece["until"], piece["decided_from"], piece["decided"]) == (
         version,
@@ -271,7 +275,7 @@ def test_what_compacted_a_quiet_source_is_read_instead(tmp_path: Path) -> None:
     table.optimize.compact()
     newest = it.publish()
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-    late.decide(Place(it.layout, 1, 2), told(1), "applied", by="me", note="", at=NOW)
+    late.decide(Place(it.layout, 1, 2), told(1), "released", by="me", note="", at=NOW)
     (piece,) = it.pin()
     assert newest == version + 1 and (piece["start"], piece["until"], piece["rows"]) == (
         version,
@@ -327,18 +331,24 @@ class Accepting:
                     {
                         "at": self.at(hour),
                         "_arrived_at": self.at(hour) + by,
-                        "_origin": {"unit": "f", "position": hour},
+                        "_origin": {"input": "f", "position": hour},
                     }
                     for hour, by in self.rows
                 ]
-                + [{"at": self.at(9), "_arrived_at": None, "_origin": {"unit": "f", "position": 9}}]
+                + [
+                    {
+                        "at": self.at(9),
+                        "_arrived_at": None,
+                        "_origin": {"input": "f", "position": 9},
+                    }
+                ]
             ),
         )
         place = Place(self.layout, 1, 2)
         came = self.at(3) + self.rows[3][1]
-        late.decide(place, told(3, at=came, unit="f"), "applied", by="me", note="", at=NOW)
+        late.decide(place, told(3, at=came, unit="f"), "released", by="me", note="", at=NOW)
         # of another topic at this place: it arrived at another time
-        late.decide(place, told(4, at=NOW, unit="f"), "applied", by="me", note="", at=NOW)
+        late.decide(place, told(4, at=NOW, unit="f"), "released", by="me", note="", at=NOW)
 
     @staticmethod
     def at(hour: int) -> datetime:
@@ -400,7 +410,7 @@ def _proves(home: Path, kind: str, decided: int, *found: tuple[Any, ...]) -> boo
                 "k": "a",
                 "at": at(hour),
                 "_arrived_at": at(hour + by),
-                "_origin": {"unit": "f", "position": hour},
+                "_origin": {"input": "f", "position": hour},
             }
             for hour, by in enumerate((0, 3, 3))
         ]
@@ -410,7 +420,7 @@ def _proves(home: Path, kind: str, decided: int, *found: tuple[Any, ...]) -> boo
         tables[name] = spec.layout(name).tables.target
     if not late.newest(layout):
         late.decide(
-            Place(layout, 1, 2), told(2, at=at(5), unit="f"), "applied", by="me", note="", at=NOW
+            Place(layout, 1, 2), told(2, at=at(5), unit="f"), "released", by="me", note="", at=NOW
         )
     if kind == "session":
         made = [
@@ -485,9 +495,14 @@ def test_late_rows_are_listed_and_decided_by_commands(
         typed("apply", "p", "--id", "0004")[0] == 2
         and typed("list", "p")["d"]["counts"]["open"] == 3
     )
-    assert typed("apply", "p", "--id", "0004", "--yes") == {"applied": 1}
+    assert typed("apply", "p", "--id", "0004", "--yes") == {"released": 1}
     assert typed("discard", "p", "--yes") == {"discarded": 2}
-    assert typed("list", "p")["d"]["counts"] == {"open": 0, "applied": 1, "discarded": 2, "gone": 0}
+    assert typed("list", "p")["d"]["counts"] == {
+        "open": 0,
+        "released": 1,
+        "discarded": 2,
+        "gone": 0,
+    }
     pinned(it.layout, 2, fill=False)
     write_deltalake(
         it.layout.tables.late.path, pa.Table.from_pylist([seen(4, 2, "went")]), mode="append"
@@ -497,7 +512,7 @@ def test_late_rows_are_listed_and_decided_by_commands(
         it.layout.tables.target.path, pa.table({"c": [1]}), mode="append", commit_properties=done
     )
     listed = typed("list", "p", "--state", "gone")["d"]
-    assert listed["counts"] == {"open": 0, "applied": 0, "discarded": 2, "gone": 1}
+    assert listed["counts"] == {"open": 0, "released": 0, "discarded": 2, "gone": 1}
     assert [(row["late_id"], row["state"]) for row in listed["rows"]] == [("0004", "gone")]
     request = Request(spec=it.spec, flow="d", step="drain", run_id="r", root=str(tmp_path))
     assert "1 gone" in examine(request).looked["late"]

@@ -93,14 +93,14 @@ def racing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     [
         ((), lambda it: it.batch(seen(0x31, 2)), 0, (0x11, 0x12, 0x21)),
         ((), lambda it: it.batch(seen(0x12, 2, "went")), 0, (0x11, 0x21)),
-        ((), lambda it: it.decide("applied", 0x11), 0, (0x12, 0x21)),
-        ((), lambda it: it.decide("applied", *OPEN), 0, ()),
+        ((), lambda it: it.decide("released", 0x11), 0, (0x12, 0x21)),
+        ((), lambda it: it.decide("released", *OPEN), 0, ()),
         (("0021",), lambda it: it.batch(seen(0x31, 2)), 0, (0x21,)),
         (("002",), lambda it: it.batch(seen(0x22, 2)), 78, ()),
         (("0021",), lambda it: it.batch(seen(0x21, 2, "went")), 78, ()),
-        (("0021",), lambda it: it.decide("applied", 0x21), 78, ()),
+        (("0021",), lambda it: it.decide("released", 0x21), 78, ()),
         (("0021",), lambda it: it.decide("discarded", 0x21), 78, ()),
-        (("0011", "0021"), lambda it: it.decide("applied", 0x21), 78, ()),
+        (("0011", "0021"), lambda it: it.decide("released", 0x21), 78, ()),
     ],
 )
 def test_only_rows_that_were_shown_and_are_still_open_are_discarded(
@@ -135,9 +135,9 @@ def test_what_was_applied_stays_applied_whoever_discards_at_the_same_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = World(tmp_path)
-    racing(monkeypatch, lambda: it.decide("applied", 0x11))
+    racing(monkeypatch, lambda: it.decide("released", 0x11))
     assert main(["--root", str(tmp_path), "late", "discard", "p", "--yes"]) == 0
-    assert late.counts(it.place) == {"open": 0, "applied": 1, "discarded": 2, "gone": 0}
+    assert late.counts(it.place) == {"open": 0, "released": 1, "discarded": 2, "gone": 0}
     assert late.newest(it.layout) > it.decided_before, "the next drain counts the row"
 
 

@@ -1,6 +1,4 @@
-"""The ledger as a table: rows of earlier versions are read as what they mean, and rows of this one
-follow them.
-"""
+"""The ledger as a table: what stops a flow whose batches don't add up, and what puts it right."""
 
 from __future__ import annotations
 
@@ -15,7 +13,6 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.ledger import table as ledger_table
@@ -27,18 +24,6 @@ from draindown.spark.targets.commit import close
 from draindown.spark.targets.definition import last_definition
 from draindown.spark.targets.delta_target import TableWriter
 from tests.flowfiles import AT, commit, drained
-
-
-def test_a_ledger_whose_slices_were_called_cuts_is_read_and_goes_on(tmp_path: Path) -> None:
-    asked = drained(tmp_path)
-    before = ledger_table.recent(asked.layout, 9)
-    _as_of_earlier_versions(asked.layout.tables.ledger.path)
-    assert "slice" not in asked.layout.tables.ledger.rows("select * from t")[0]
-    assert ledger_table.recent(asked.layout, 9) == before
-    assert {row.slice for row in ledger_table.of_source(asked.layout, "true")} == {1, 2}
-    assert not audit(asked.spec, asked.flow, root=tmp_path).residues
-    ledger_table.record(asked.layout, [BatchRow("p", "f", 1, 2, "r", slice=3, table_version=9)])
-    assert [row.slice for row in ledger_table.recent(asked.layout, 9)] == [1, 2, 3]
 
 
 @pytest.fixture
@@ -80,7 +65,7 @@ def test_a_reset_goes_on_over_a_batch_that_does_not_add_up(false: Request) -> No
     """It compares the whole table with the input, and so puts right what that batch wrote."""
     assert ledger_table.heal(false.layout, 2) == []
     commit(false, 0, generation=2, recorded=False)
-    assert [row.place for row in ledger_table.heal(false.layout, 2)] == [(2, "source", 0)]
+    assert [row.place for row in ledger_table.heal(false.layout, 2)] == [(2, "drain", 0)]
 
 
 def test_a_batch_that_is_handed_over_again_after_such_a_reset_is_found_in_the_table(
@@ -91,7 +76,7 @@ def test_a_batch_that_is_handed_over_again_after_such_a_reset_is_found_in_the_ta
     assert writer.is_done()
     batch = BaseBatch(writer=writer, run_id="r", changed_at=AT, started_at=AT)
     read = Mock(side_effect=AssertionError("it is in the table"))
-    assert apply(Mock(), batch, read).place == (2, "source", 0)
+    assert apply(Mock(), batch, read).place == (2, "drain", 0)
 
 
 def test_what_does_not_add_up_is_not_published(false: Request) -> None:
@@ -155,7 +140,7 @@ def test_a_table_that_was_put_aside_tells_the_next_batch_nothing_of_how_its_rows
     assert last_definition(writer, "partial") is None
 
 
-@pytest.mark.parametrize("kind", ["source", "quarantine", "gate"])
+@pytest.mark.parametrize("kind", ["drain", "release", "withdraw"])
 def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_of(
     tmp_path: Path, kind: Any
 ) -> None:
@@ -185,14 +170,3 @@ def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_
         app=(asked.layout.app_id(2, "rows", kind), 0),
     )
     assert last_definition(writer, "history") == {"tracked": ["a"]}
-
-
-def _as_of_earlier_versions(path: str) -> None:
-    """Write the ledger anew with `cut` in the place of `slice`, as versions up to b023fb1 have
-    it.
-    """
-    rows = DeltaTable(path).to_pyarrow_table()
-    renamed = rows.rename_columns(
-        ["cut" if name == "slice" else name for name in rows.column_names]
-    )
-    write_deltalake(path, pa.table(renamed), mode="overwrite", schema_mode="overwrite")

@@ -45,7 +45,7 @@ def test_windows_that_end_after_the_source_was_written_are_open(tmp_path: Path, 
     intake.create(layout, 1, OWN)
     for batch, known in enumerate((ends[:1], ends[1:])):
         unit = {
-            "unit": table_unit("t"),
+            "input": table_unit("t"),
             "start": batch - 1,
             "until": batch,
             "arrived_at": now(),

@@ -152,7 +152,7 @@ def test_a_table_that_was_never_rebuilt_keeps_the_bounds_its_owner_gave_it(tmp_p
 @pytest.mark.parametrize("way", ["rebuild", "reset"])
 def test_a_release_whose_batch_does_not_add_up_shuts_no_way_out(tmp_path: Path, way: str) -> None:
     asked = drained(tmp_path)
-    layout, app = asked.layout, asked.layout.app_id(1, "rows", "quarantine")
+    layout, app = asked.layout, asked.layout.app_id(1, "rows", "release")
     release_intent.note(layout, release_intent.Pending(app, 0, "bad", ("q1",)))
     row = BatchRow(
         "p",
@@ -160,7 +160,7 @@ def test_a_release_whose_batch_does_not_add_up_shuts_no_way_out(tmp_path: Path, 
         1,
         0,
         run_id="bad",
-        kind="quarantine",
+        kind="release",
         records=1,
         inserted=2,
         changed_at=AT,

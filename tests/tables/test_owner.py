@@ -50,7 +50,7 @@ def _spec(
 def _row(layout: FlowHome, batch: int, **counts: int) -> BatchRow:
     pipeline, flow = layout.pipeline, layout.flow
     return BatchRow(
-        pipeline=pipeline, flow=flow, generation=1, batch=batch, kind="source", run_id="r", **counts
+        pipeline=pipeline, flow=flow, generation=1, batch=batch, kind="drain", run_id="r", **counts
     )
 
 
@@ -196,9 +196,7 @@ def test_a_flow_with_batches_in_the_table_is_not_refused(lake: Path) -> None:
 def _with_a_refused_row(layout: FlowHome) -> None:
     """What a drain leaves that refused one record."""
     _drained(layout, quarantined=1)
-    quarantined = CommitProperties(
-        app_transactions=[Transaction(layout.app_id(1, "quarantine"), 0)]
-    )
+    quarantined = CommitProperties(app_transactions=[Transaction(layout.app_id(1, "quarantine"), 0)])
     write_deltalake(
         layout.tables.quarantine.path, pa.table({"id": [0]}), commit_properties=quarantined
     )

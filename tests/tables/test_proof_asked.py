@@ -24,7 +24,7 @@ from tests.asked import Asking, Cell, Run, cells
 
 _TIME = pa.timestamp("us", tz="UTC")
 _PLACE = {False: _TIME, True: pa.struct([("at", _TIME), ("seq", pa.int32())])}
-_ORIGIN = pa.struct([("unit", pa.string()), ("position", pa.int64())])
+_ORIGIN = pa.struct([("input", pa.string()), ("position", pa.int64())])
 _LEFT = pa.schema(
     [
         *(
@@ -95,7 +95,7 @@ def _written(home: Path, some: Sequence[Cell], *, two: bool) -> list[Table]:
 
 
 def _origin(row: Asking) -> Row:
-    return {"unit": "f", "position": row.cell * 100 + row.id}
+    return {"input": "f", "position": row.cell * 100 + row.id}
 
 
 def _run(row: Run, *, two: bool) -> Row:

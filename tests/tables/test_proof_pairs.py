@@ -23,7 +23,7 @@ from draindown.proof.compare import prove
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _TIME = pa.timestamp("us", tz="UTC")
-_ORIGIN = pa.struct([("unit", pa.string()), ("position", pa.int64())])
+_ORIGIN = pa.struct([("input", pa.string()), ("position", pa.int64())])
 _SIDE = pa.schema(
     [("id", pa.int64()), ("k", pa.string()), ("at", _TIME), ("n", pa.int32()), ("_origin", _ORIGIN)]
 )
@@ -56,7 +56,7 @@ def _rows(draw: Random) -> list[Row]:
             "k": draw.choice((None, "", "a", "b")),
             "at": None if (at := draw.choice(minutes)) is None else _START + timedelta(minutes=at),
             "n": draw.choice((None, 1, 2)),
-            "_origin": {"unit": "f.json", "position": number},
+            "_origin": {"input": "f.json", "position": number},
         }
         for number in range(14)
     ]
@@ -217,7 +217,7 @@ BY_KEY = {"keys": ["k"], "sequence_by": ["at"]}
 
 def _users() -> list[Row]:
     return [
-        {"id": at, "k": k, "at": _START, "n": n, "_origin": {"unit": "u", "position": at}}
+        {"id": at, "k": k, "at": _START, "n": n, "_origin": {"input": "u", "position": at}}
         for at, (k, n) in enumerate((("a", 5), ("", None), ("c", 6)))
     ]
 

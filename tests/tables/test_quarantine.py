@@ -27,7 +27,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 def refused(identity: str, position: int = 1, **more: Any) -> dict[str, Any]:
     row = {
-        "origin": {"unit": "/in/a.json", "position": position},
+        "origin": {"input": "/in/a.json", "position": position},
         "quarantine_id": identity,
         "raw": "{",
         "raw_bytes": None,
@@ -39,7 +39,7 @@ def refused(identity: str, position: int = 1, **more: Any) -> dict[str, Any]:
         "detail": None,
         "generation": 1,
         "batch": 0,
-        "kind": "source",
+        "kind": "drain",
     }
     return row | why | {"run_id": "r1", "first_seen": AT, "refused_at": AT} | more
 
@@ -169,7 +169,7 @@ def many(layout: FlowHome) -> FlowHome:
         (lambda layout: quarantine.let_through(layout, ["cc0008"], by="me", note="n"), 2),
         (lambda layout: quarantine.released(layout, ["cc0008"]), 1),
         (lambda layout: quarantine.release_again(layout, by="me", note="n"), 0),
-        (lambda layout: quarantine.released_from(layout, without_kind="gate"), 0),
+        (lambda layout: quarantine.released_from(layout, without_kind="withdraw"), 0),
     ],
 )
 def test_only_what_is_asked_for_leaves_the_tables(

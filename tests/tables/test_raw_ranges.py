@@ -30,7 +30,7 @@ def keep(layout: FlowHome, ranges: list[raw.Kept], at: datetime = AT) -> None:
         {
             "part": raw.RANGES,
             "day": at.date(),
-            "unit": one.unit,
+            "input": one.unit,
             "log": one.log,
             "from": one.start,
             "until": one.until,

@@ -18,7 +18,6 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError, TransientError
 from draindown.cli.program import main
-from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
 from draindown.flow import discards, generations, quarantine, resume
 from draindown.gate import published
@@ -290,21 +289,6 @@ def test_a_changed_transform_is_another_contract(tmp_path: Path) -> None:
     assert code_of(lambda: rebuild.plan(asked)) == "rebuild-other-contract"
 
 
-def test_a_rebuild_goes_on_after_an_upgrade_that_brought_settings(tmp_path: Path) -> None:
-    """The hash that an earlier version wrote of this flow: settings that came later and say nothing
-    are not in it.
-    """
-    document = {"source": {"files": "in/*.json", "format": "json"}}
-    document |= {"columns": {"id": "string not null", "n": "int not null"}}
-    document |= {"target": {"keys": ["id"], "sequence_by": ["n"]}}
-    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": {"f": document}})
-    asked = Request(spec=spec, flow="f", step="drain", run_id="r", root=str(tmp_path))
-    assert rebuild._contract(asked)[:16] == "421d54870d4f8859"
-    merged = document | {"target": document["target"] | {"ignore_null_updates": True}}
-    other = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": {"f": merged}})
-    assert rebuild._contract(asked.model_copy(update={"spec": other}))[:16] != "421d54870d4f8859"
-
-
 class Died(Exception):
     pass
 
@@ -318,14 +302,14 @@ def dying_at(step: str) -> Any:
 
 
 def refused(
-    asked: Request, *rows: tuple[str, str, int], kind: str = "source", batch: int = 0
+    asked: Request, *rows: tuple[str, str, int], kind: str = "drain", batch: int = 0
 ) -> None:
     """Rows of the quarantine: id, file, generation."""
     columns = ("raw", "reason", "field", "detail", "run_id", "envelope")
     content = [
         {
             "quarantine_id": known_id,
-            "origin": {"unit": str(Path(asked.root, "in", file)), "position": 1},
+            "origin": {"input": str(Path(asked.root, "in", file)), "position": 1},
             "arrived_at": AT,
             "raw_bytes": None,
             "raw_length": 1,
@@ -467,9 +451,9 @@ def test_rows_of_a_topic_that_was_created_again_are_decided_by_what_the_rebuild_
     old, released, new = (
         {
             "quarantine_id": intake.record_id("t/0", at, log),
-            "origin": {"unit": "t/0", "position": at},
+            "origin": {"input": "t/0", "position": at},
         }
-        | {"kind": "source", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
+        | {"kind": "drain", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
         for log, at in (("old", 3), ("old", 4), ("new", 3))
     )
     write_deltalake(
@@ -495,8 +479,11 @@ def test_a_refused_record_that_a_rebuild_could_not_read_stays_open(tmp_path: Pat
         pinned = positions.rows(spans, record_bytes=1.0, oldest={}, now=AT, compacted=())
         intake.append(layout, generation, positions.OWN, pinned, AT, 1)
     rows = [
-        {"quarantine_id": intake.record_id(unit, at, "x"), "origin": {"unit": unit, "position": at}}
-        | {"kind": "source", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
+        {
+            "quarantine_id": intake.record_id(unit, at, "x"),
+            "origin": {"input": unit, "position": at},
+        }
+        | {"kind": "drain", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
         for unit in ("t/0", "t/1")
         for at in range(10)
     ]

@@ -12,11 +12,11 @@ import pytest
 
 from draindown.base.clock import now
 from draindown.doctor.examination import examine
-from draindown.flow import quarantine, refused_share
+from draindown.flow import quarantine, quarantined_share
 from draindown.gate import published
 from draindown.lake import delta
 from draindown.lake.table import Table
-from draindown.ledger.table import of_run, source_after
+from draindown.ledger.table import source_after
 from draindown.planning import plan
 from draindown.runs import report, starts, store
 from draindown.runs.report import CheckPart, Expectation
@@ -66,7 +66,7 @@ def drain(
 def _row(id: str, path: str, position: int, batch: int, run: str) -> dict[str, object]:
     place = {
         "quarantine_id": id,
-        "origin": {"unit": path, "position": position},
+        "origin": {"input": path, "position": position},
         "batch": batch,
         "generation": 1,
     }
@@ -74,7 +74,7 @@ def _row(id: str, path: str, position: int, batch: int, run: str) -> dict[str, o
         "raw": "[1,",
         "reason": "malformed",
         "detail": "not one JSON object",
-        "kind": "source",
+        "kind": "drain",
         "run_id": run,
     }
     return place | why
@@ -83,14 +83,16 @@ def _row(id: str, path: str, position: int, batch: int, run: str) -> dict[str, o
 def verdict(asked: Request) -> Expectation | None:
     state = published.unpublished(asked.layout)
     assert state is not None
-    found = refused_share.judged(asked, state)
+    found = quarantined_share.judged(asked, state)
     assert len(found) <= 1
     return found[0] if found else None
 
 
 def failed(asked: Request) -> bool:
     found = verdict(asked)
-    assert found is not None and found.name == published.REFUSED_SHARE and found.scope == "input"
+    assert (
+        found is not None and found.name == published.QUARANTINED_SHARE and found.scope == "input"
+    )
     return not found.success
 
 
@@ -206,22 +208,11 @@ def _refuse_all(asked: Request) -> None:
     )
 
 
-def test_an_older_ledger_is_widened_and_read(asked: Request) -> None:
-    drain(asked, 0, 0)
-    held = asked.layout.tables.ledger.query("select * from t")
-    older = Path(asked.layout.tables.ledger.path)
-    older.rename(older.with_name("aside"))
-    delta.append(asked.layout.tables.ledger, held.drop_columns(["start"]))
-    assert [row.start for row in of_run(asked.layout, "r")] == [""]
-    drain(asked, 1, 0, start="one")  # type: ignore[arg-type]
-    assert [row.start for row in of_run(asked.layout, "r")] == ["", "one"]
-
-
 def test_starts_that_left_no_report_are_listed_from_the_ledger(asked: Request) -> None:
     from draindown.runs import report, store
 
     lost = "2026-01-01T10-00-00.000000_abcd"
-    drain(asked, 0, 0, start=lost)  # type: ignore[arg-type]
+    drain(asked, 0, 0, attempt=lost)  # type: ignore[arg-type]
     later = asked.model_copy(update={"start": "2026-01-01T11-00-00.000000_abcd"})
     store.write(asked.layout, report.of(later, now(), "idle"))
     found = starts.listed(asked.layout, "r")
@@ -292,7 +283,7 @@ def test_a_check_that_publishes_while_one_looks_publishes_nothing_that_is_not_th
 
 
 def test_a_report_that_can_not_be_read_costs_a_forecast_and_no_plan(asked: Request) -> None:
-    for row, text in (("r1", ""), ("r2", '{"format": 1}')):
+    for row, text in (("r1", ""), ("r2", '{"format": 2}')):
         home = Path(asked.layout.run_reports(row))
         home.mkdir(parents=True)
         (home / "drain.json").write_text(text)

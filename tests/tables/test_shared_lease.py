@@ -214,8 +214,10 @@ def test_a_holder_that_was_killed_is_followed_and_fenced(tmp_path: Path) -> None
     assert Table(table).version == version + 1
     assert Table(table).query("select * from t").to_pylist() == [{"id": 1}]
     assert Table(table).last(app) == 4
-    assert Table(table).last(layout(tmp_path).app_id(1, "rows", "gate")) is None
-    assert DeltaTable(table).transaction_version(layout(tmp_path).app_id(1, "rows", "gate")) == -1
+    assert Table(table).last(layout(tmp_path).app_id(1, "rows", "withdraw")) is None
+    assert (
+        DeltaTable(table).transaction_version(layout(tmp_path).app_id(1, "rows", "withdraw")) == -1
+    )
     assert delta.append(Table(table), pa.table({"id": [2]}), app=(app, 5)), (
         "the next batch is no replay"
     )
@@ -319,7 +321,7 @@ def test_whoever_waits_needs_no_clock_of_another_host(tmp_path: Path, shift: int
 
 @pytest.mark.parametrize(
     ("card", "beat"),
-    [(b"", None), (b"{", b""), (b"[]", b"\xff"), (b'{"format": 1, "expires": ""}', b"3")],
+    [(b"", None), (b"{", b""), (b"[]", b"\xff"), (b'{"format": 2, "expires": ""}', b"3")],
 )
 def test_torn_files_of_a_dead_holder_cost_no_more_than_the_wait(
     tmp_path: Path, card: bytes, beat: bytes | None
@@ -629,7 +631,7 @@ def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) 
     Path(where.replays, "torn.json").write_text("{")
     assert fencing.write(where, 1, check=lambda: None) == []
     known = DeltaTable(where.tables.target.path)
-    kinds = ("source", "quarantine", "gate", "replay:r1", "replay:r2", "replay:torn")
+    kinds = ("drain", "release", "withdraw", "replay:r1", "replay:r2", "replay:torn")
     held = [
         (n, o)
         for n in (1, 2)
@@ -707,7 +709,7 @@ def test_whoever_holds_it_in_one_form_is_seen_by_who_asked_in_the_other_before(
 
 @pytest.mark.parametrize("said", ["Infinity", "NaN", "-1", "1e400", f"{LONGEST + 1}"])
 def test_an_impossible_patience_is_none(tmp_path: Path, said: str) -> None:
-    Path(tmp_path, "0000000001.json").write_text(f'{{"format": 1, "expires": {said}}}')
+    Path(tmp_path, "0000000001.json").write_text(f'{{"format": 2, "expires": {said}}}')
     assert Epochs(str(tmp_path), 2.0).patience(1) == 2.0
 
 

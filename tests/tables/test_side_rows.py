@@ -38,7 +38,7 @@ def rows(batch: int, number: int, zone: str = "Europe/Berlin") -> pa.Table:
 def written(root: Path, path: str, batch: int, number: int) -> bool:
     frame: Any = SimpleNamespace(toArrow=lambda: rows(batch, number), columns=SCHEMA.names)
     return side_rows.written(
-        frame, path, (request(root).layout.app_id(1, "quarantine", "source"), batch), number
+        frame, path, (request(root).layout.app_id(1, "quarantine", "drain"), batch), number
     )
 
 

@@ -22,7 +22,7 @@ from tests.folding import fold
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 _UTC = pa.timestamp("us", "UTC")
-_ORIGIN = pa.struct([("unit", pa.string()), ("position", pa.int64())])
+_ORIGIN = pa.struct([("input", pa.string()), ("position", pa.int64())])
 SOURCE = pa.schema(
     [
         *(("id", pa.int64()), ("k", pa.string()), ("at", _UTC), ("n", pa.int32())),
@@ -45,7 +45,7 @@ def _rows(draw: Random, number: int) -> list[Row]:
             "k": draw.choice((None, "a", "b'")),
             "at": None if draw.random() < 0.1 else START + timedelta(minutes=draw.randrange(600)),
             "n": draw.choice((None, 1, 2, 3)),
-            "_origin": {"unit": f"/in/{draw.randrange(3)}", "position": at},
+            "_origin": {"input": f"/in/{draw.randrange(3)}", "position": at},
             "_arrived_at": START + timedelta(minutes=draw.randrange(900)),
             "_changed_at": START,
         }
@@ -285,7 +285,7 @@ def _pair(one: Row, other: Row | None) -> Row:
 
 
 def _named(row: Row) -> str:
-    return f"{row['_origin']['unit']}:{row['_origin']['position']}"
+    return f"{row['_origin']['input']}:{row['_origin']['position']}"
 
 
 def test_rows_of_looked_up_rows(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def done(asked: Request) -> None:
 
 
 def replayed(asked: Request) -> None:
-    leave(asked, "drain", drain=DrainPart(generation=1, replay="x", batches=[{"kind": "source"}]))
+    leave(asked, "drain", drain=DrainPart(generation=1, replay="x", batches=[{"kind": "drain"}]))
 
 
 def torn(asked: Request) -> None:
@@ -270,7 +270,7 @@ def test_what_a_start_without_report_and_note_is_said_to_be_follows_from_what_it
     if planned_ago is not None:
         in_flight(asked, datetime.now(UTC) + timedelta(seconds=5) - timedelta(seconds=planned_ago))
     for number in range(batches):
-        commit(asked, 2 + number, start=this.start)
+        commit(asked, 2 + number, attempt=this.start)
     found = at_work.look(asked.layout, "p", asked.run_id, "drain")
     assert (found.state, found.batches) == (state, batches) and text in str(found)
     (run,) = standing.newest(asked.layout, "p", 5)

@@ -152,7 +152,7 @@ def test_when_old_files_were_removed_is_not_worth_an_error(tmp_path: Path, conte
     compaction.remember_vacuumed(layout, "table", files=3, run_id="r")
     assert compaction.vacuumed(layout)["table"]["files"] == 3
     for table in (b"5", b'{"at": "x"}'):
-        tear(layout.vacuumed.path, b'{"format": 1, "tables": {"table": ' + table + b"}}")
+        tear(layout.vacuumed.path, b'{"format": 2, "tables": {"table": ' + table + b"}}")
         assert compaction.vacuumed(layout) == {}
     for other in (content, b'{"tables": {}}'):
         tear(layout.vacuumed.path, other)

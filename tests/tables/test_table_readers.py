@@ -346,7 +346,7 @@ def test_a_torn_document_keeps_old_files_is_named_and_the_reader_writes_it_anew(
     project.publish()
     path = Path(project.upstream.readers) / "p.d.json"
     path.parent.mkdir(parents=True)
-    path.write_text('{"format": 1, "pipel')
+    path.write_text('{"format": 2, "pipel')
     assert "p.d.json is torn" in kept(project) and symptoms(project)["state-damaged"] == "wrong"
     with pytest.raises(TerminalError) as caught:
         project.pin()

@@ -28,7 +28,6 @@ from draindown.sources.batch_size import Bound
 from draindown.sources.port import Look
 from draindown.sources.tables import readers, registered
 from draindown.sources.tables import source as tables
-from draindown.sources.tables.pinning import OWN
 from draindown.sources.tables.source import Tables, part_way
 from draindown.sources.tables.upstream import FEED
 from draindown.spark.checks import check
@@ -365,19 +364,6 @@ def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Pat
     )
 
 
-def test_an_intake_that_does_not_know_when_a_version_was_committed_goes_on(
-    project: Project,
-) -> None:
-    """It was made by an earlier version; a stream reads it, so it gets no column."""
-    earlier = pa.schema([one for one in OWN if one.name != "committed_ms"])
-    intake.create(project.layout, 1, earlier)
-    for rows in ([1, 2], [3]):
-        project.write(rows)
-        project.publish()
-        assert "committed_ms" not in project.pin()[0]
-    assert not project.look().units
-
-
 def test_a_version_that_is_published_while_a_plan_looks_is_left_to_the_next_one(
     project: Project,
 ) -> None:
@@ -477,13 +463,13 @@ def test_another_table_under_the_same_derivation_is_told_from_one_that_was_made_
     )
     published.publish(wrong.spec.layout("u"), pointer)
     (row,) = wrong.pin()
-    assert row["unit"] == "tables/u"
+    assert row["input"] == "tables/u"
     assert right.source.is_void(right.layout, 1) and right.look().units == 1, (
         "no batch of it is in the table"
     )
     resume.forget_void(right.layout, 1, right.source)
     (row,) = right.pin()
-    assert (row["unit"], row["rows"]) == ("tables/t", 2)
+    assert (row["input"], row["rows"]) == ("tables/t", 2)
     right.derived()
     (pinned,) = intake.slices(right.layout, 1)
     for refused in (wrong.look, lambda: wrong.source.refuse_changed(pinned.units)):
@@ -503,7 +489,7 @@ def test_lost_decisions_are_named_with_both_ways_out(tmp_path: Path) -> None:
     intake.create(project.layout, 1, tables.OWN)
     own = {
         name: pinned[name]
-        for name in ("unit", "start", "until", "bytes", "unpacked", "records", "arrived_at")
+        for name in ("input", "start", "until", "bytes", "unpacked", "records", "arrived_at")
     }
     own |= {name: pinned[name] for name in tables.OWN.names}
     intake.append(project.layout, 1, tables.OWN, [own | {"decided": 3}], NOW, 1)
@@ -536,7 +522,7 @@ def test_a_lake_goes_on_wherever_it_lies_and_however_its_slices_name_tables(
     with monkeypatch.context() as earlier:
         earlier.setattr(tables, "table_unit", lambda _: unit)
         (fill,) = project.pin()
-    assert fill["unit"] == unit
+    assert fill["input"] == unit
     if moved:
         shutil.copytree(tmp_path / "first", tmp_path / "copy")
         shutil.rmtree(tmp_path / "first")
@@ -547,7 +533,7 @@ def test_a_lake_goes_on_wherever_it_lies_and_however_its_slices_name_tables(
     project.write([3])
     version = project.publish()
     (row,) = project.pin()
-    assert (row["unit"], *_range(row)) == ("tables/t", False, fill["until"], version, 0, 1)
+    assert (row["input"], *_range(row)) == ("tables/t", False, fill["until"], version, 0, 1)
     project.source.read_up_to(1, 3)
     (reader,) = registered.readers(project.upstream)
     assert reader.version == version

@@ -40,7 +40,7 @@ def remember(
     asked: Request,
     batch: int,
     *,
-    kind: str = "source",
+    kind: str = "drain",
     generation: int = 1,
     memory: str = "tombstones",
 ) -> None:
@@ -117,7 +117,7 @@ def test_the_first_batch_of_all_is_forgotten_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("memory", ["tombstones", "hidden"])
-@pytest.mark.parametrize("kind", ["quarantine", "gate", REPLAY])
+@pytest.mark.parametrize("kind", ["release", "withdraw", REPLAY])
 def test_a_replay_that_died_is_forgotten_and_one_that_is_done_is_not(
     tmp_path: Path, kind: str, memory: str
 ) -> None:
@@ -167,7 +167,7 @@ def test_a_table_that_was_made_anew_tells_nothing_of_the_one_before(
 ) -> None:
     asked = drained(tmp_path)
     remember(asked, 1)
-    remember(asked, 2, kind="quarantine")
+    remember(asked, 2, kind="release")
     shutil.rmtree(asked.layout.tables.target.path)
     reset(asked)
     shutil.rmtree(
@@ -202,6 +202,6 @@ def test_deletes_remembered_without_a_column_of_the_sequence_ask_for_a_rebuild(
     assert caught.value.code == "table-mismatch" and "without n" in caught.value.found
     assert any("draindown rebuild p --flow f" in step for step in caught.value.next)
     shutil.rmtree(asked.layout.tables.tombstones.path)
-    row = {"id": "a", "n": 1, "_generation": 1, "_batch": 0, "_kind": "source"}
+    row = {"id": "a", "n": 1, "_generation": 1, "_batch": 0, "_kind": "drain"}
     delta.append(asked.layout.tables.tombstones, pa.Table.from_pylist([row]))
     act()

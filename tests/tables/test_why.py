@@ -77,7 +77,7 @@ def _random(home: Path, seed: int) -> LandedLake:
 
 
 def _raw(place: Any) -> str:
-    return Path(place["unit"]).read_text().split("\n")[place["position"] - 1]
+    return Path(place["input"]).read_text().split("\n")[place["position"] - 1]
 
 
 def _of(lake: LandedLake, key: str) -> list[Told]:
@@ -126,7 +126,7 @@ def _held(lake: LandedLake, key: str, found: Any) -> None:
     mine = [one for one in changes if one.batch == batch]
     accepted = {(str(one.file), one.line) for one in mine}
     lost = [one for one in found["records"] if one["fate"] in ("superseded", "duplicate")]
-    assert {(one["unit"], one["position"]) for one in [won, *lost]} == accepted
+    assert {(one["input"], one["position"]) for one in [won, *lost]} == accepted
     assert (
         sum(one["fate"] == "duplicate" for one in lost)
         == sum(one.change == last for one in mine) - 1
@@ -142,12 +142,12 @@ def test_all_names_the_records_of_every_batch(tmp_path: Path) -> None:
     for key in list(lake.rows)[:12]:
         (found,) = _why(lake, "f", every=True, id=key)
         told = {
-            (one["unit"], one["position"]) for one in found["records"] if one["fate"] != "refused"
+            (one["input"], one["position"]) for one in found["records"] if one["fate"] != "refused"
         }
         assert told == {(str(one.file), one.line) for one in _of(lake, key)}
         refused = [one for one in found["records"] if one["fate"] == "refused"]
         assert {_raw(one) for one in refused} == {
-            _raw({"unit": str(one.file), "position": one.line})
+            _raw({"input": str(one.file), "position": one.line})
             for one in lake.told
             if one.change is None and key in one.file.read_text().splitlines()[one.line - 1]
         }

@@ -98,7 +98,7 @@ def test_a_window_whose_rows_were_deleted_moved_or_withdrawn_says_so(tmp_path: P
         1,
     )
     (record,) = [one for one in source["records"] if one["fate"] == "deleted"]
-    assert record["unit"].endswith("002.json") and record["position"] == 1
+    assert record["input"].endswith("002.json") and record["position"] == 1
     assert deleted["next"] == ["draindown why p/f --key id=x"]
 
     moved = it.why(window_start=_HOUR, g="b")

@@ -171,7 +171,7 @@ _DEAD = pa.schema(
 
 
 def _fates(found: dict[str, Any]) -> list[tuple[str, int, str]]:
-    return [(one["unit"], one["position"], one["fate"]) for one in found["records"]]
+    return [(one["input"], one["position"], one["fate"]) for one in found["records"]]
 
 
 def _world(root: Path, **more: Any) -> tuple[World, PipelineSpec]:
@@ -189,7 +189,7 @@ def _world(root: Path, **more: Any) -> tuple[World, PipelineSpec]:
         "at": at(8),
         "_generation": world.generations[0],
         "_batch": 0,
-        "_kind": "source",
+        "_kind": "drain",
     }
     for path, some, schema in (
         (world.layout.tables.target.path, rows, _TABLE),
@@ -264,7 +264,7 @@ def test_what_waits_is_what_the_live_generation_has_not_read(tmp_path: Path) -> 
 def _raw(unit: str, position: int, key: str, value: bytes | None) -> pa.Table:
     row = {
         "part": raw.RECORDS,
-        "unit": unit,
+        "input": unit,
         "log": "x",
         "position": position,
         "day": AT.date(),
@@ -344,7 +344,7 @@ def test_released_rows_lead_to_what_was_refused_or_withdrawn(tmp_path: Path) -> 
     found = _why(lake.spec, tmp_path, id="b")
     assert (
         found["state"] == "landed"
-        and found["batch"]["kind"] == "quarantine"
+        and found["batch"]["kind"] == "release"
         and found["batch"]["run_id"] == "release 1"
     )
     lake.withdraw("a")

@@ -35,7 +35,7 @@ def _context(
             1,
             at,
             "r",
-            kind="replay" if at % 2 else "source",
+            kind="replay" if at % 2 else "drain",
             history=said,
             table_version=at,
         )

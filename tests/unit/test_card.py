@@ -28,27 +28,23 @@ from draindown.runs.unfinished import Unfinished
 AT = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 
 GOLDEN = """\
-OK  flights/flights  drained 104 files, 1,003,210 rows -> 998,001 applied  in 48 s
-run       scheduled__2026-11-21T03:00:00+00:00
-rows      applied        998,001  inserted 336,776  updated 660,175  deleted 950  remembered 100
-          superseded       3,000
-          duplicate        1,225
-          quarantined        984  0.1% of the records: malformed 700, type:dep_delay 284
-          late                 0
-          records      1,003,210
-          adds up ✓
-batches   1 batch of generation 1; 2 files parked
-backlog   104 files, 31.2 MB, oldest 3 h 5 min -> nothing
-gate      passed: 2 expectations on 336,000 changed rows held, 1 waived; published 3, the first
-          waived  expect_column_values_to_be_between:dep_delay  3 of 336,000 changed rows  e.g. 1301
-compact   40 files -> 12 in 12 partitions, 64.0 MB rewritten  (small files)
-finding   parked  landing/flights/x.json.gz  corrupt-gzip: is damaged after 10 bytes
-          next: draindown quarantine list flights --files"""
+OK  flights/flights  104 files, 1,003,210 records -> 998,001 applied; version 3 published  in 48 s
+run          scheduled__2026-11-21T03:00:00+00:00
+records      1,003,210 read = 998,001 applied + 3,000 superseded + 1,225 duplicate + 984 quarantined  ✓
+applied      336,776 inserted, 660,175 updated, 950 deleted, 100 deletes of keys that were not in the table
+quarantined  0.1%: malformed 700, type:dep_delay 284
+batches      1 batch of generation 1; 2 files parked
+waiting      nothing (before: 104 files, 31.2 MB, oldest 3 h 5 min)
+check        1 of 2 expectations held on 336,000 changed rows, 1 waived; published version 3 (none before)
+             waived  expect_column_values_to_be_between:dep_delay  3 of 336,000 changed rows  e.g. 1301
+compact      40 files -> 12 in 12 partitions, 64.0 MB rewritten  (small files)
+finding      parked  landing/flights/x.json.gz  corrupt-gzip: is damaged after 10 bytes
+             next: draindown quarantine list flights --files"""
 
 
 def batch(**changes: Any) -> dict[str, Any]:
     numbers = {
-        "units": 104,
+        "inputs": 104,
         "records": 1_003_210,
         "superseded": 3000,
         "duplicate": 1225,
@@ -57,7 +53,7 @@ def batch(**changes: Any) -> dict[str, Any]:
         "inserted": 336_776,
         "updated": 660_175,
         "deleted": 950,
-        "remembered": 100,
+        "tombstoned": 100,
         "quarantined": 984,
     }
     row = BatchRow(
@@ -92,7 +88,7 @@ def drained(**changes: Any) -> StepReport:
         kept_out=2,
         batches=batches,
         totals=total([BatchRow.from_dict(b) for b in batches]),
-        refused_share=984 / 1_003_210,
+        quarantined_share=984 / 1_003_210,
     )
     finding = Finding(
         kind="parked",
@@ -173,7 +169,7 @@ def test_a_step_without_a_report_is_not_called_ok() -> None:
         "UNFINISHED  flights/flights  check left no report"
     )
     assert verdict([step("plan", plan=WANTED), drained(), checked()]).startswith(
-        "OK  flights/flights  drained"
+        "OK  flights/flights  104 files"
     )
 
 
@@ -214,7 +210,7 @@ def test_a_check_that_found_nothing_new_says_nothing_of_the_suite() -> None:
     again = checked().model_copy(update={"outcome": "idle"})
     again = again.model_copy(update={"check": again.check.model_copy(update={"expectations": []})})
     said = card([step("plan", plan=WANTED), drained(), again])
-    assert "nothing new to judge; published 3" in said and "no expectations" not in said
+    assert "nothing new to judge; published version 3" in said and "no expectations" not in said
 
 
 @pytest.mark.parametrize("outcome", ["done", "failed"])
@@ -261,9 +257,7 @@ def test_a_refused_check_names_the_expectation_its_rows_and_the_next_command() -
         update={"outcome": "failed", "error": error | {"next": ["draindown gate show flights"]}}
     )
     text = card([drained(), check])
-    assert text.startswith(
-        "FAILED  flights/flights  the gate refused the rows; nothing was published"
-    )
+    assert text.startswith("FAILED  flights/flights  the check failed; nothing was published")
     assert "failed  expect_column_values_to_be_between:dep_delay  3 of 336,000 changed rows" in text
     assert "nothing is published" in text
     assert "next: draindown gate show flights" in text
@@ -297,7 +291,7 @@ def test_a_step_that_did_not_look_what_waits_says_nothing_of_a_backlog(
         "next": ["draindown run p"],
     }
     looked = drained(before=Backlog(), after=Backlog(), batches=batches, totals={})
-    assert "backlog   nothing -> nothing" in card([looked])
+    assert "waiting      nothing (before: nothing)" in card([looked])
     part = DrainPart(
         generation=2,
         batches=batches,
@@ -307,7 +301,7 @@ def test_a_step_that_did_not_look_what_waits_says_nothing_of_a_backlog(
         said = card(
             [step("drain", 1, outcome, drain=part, error=error if outcome == "failed" else None)]
         )
-        assert "backlog" not in said and "no new input" not in said and part.bound in said
+        assert "waiting" not in said and "no new input" not in said and part.bound in said
 
 
 def test_the_worst_card_is_short_and_narrow() -> None:
@@ -323,7 +317,7 @@ def test_the_worst_card_is_short_and_narrow() -> None:
     drain = drained(batches=[batch(reasons=reasons)]).model_copy(update={"findings": many})
     failed = refused.model_copy(update={"outcome": "failed", "error": error})
     lines = card([step("plan"), drain, failed, compacted()]).splitlines()
-    assert len(lines) <= 55 and max(map(len, lines)) <= 100
+    assert len(lines) <= 55 and max(map(len, lines)) <= 110
     assert any("and 48 more" in line for line in lines)
 
 
@@ -331,7 +325,7 @@ PATH = "/srv/lake/" + "/".join(["a_directory_of_a_name_that_is_long"] * 5) + "/2
 
 
 def lines_of(text: str) -> list[str]:
-    wide = [line for line in text.splitlines() if len(line) > 100]
+    wide = [line for line in text.splitlines() if len(line) > 110]
     assert all(len(line.split()) == 1 or "next: " in line for line in wide)
     return text.splitlines()
 
@@ -454,7 +448,7 @@ def test_no_reports_is_said() -> None:
 
 
 def test_a_bounded_run_is_marked() -> None:
-    stopped = drained(bound="max_batches: 1").model_copy(update={"outcome": "bounded"})
+    stopped = drained(bound="max_batches: 1").model_copy(update={"outcome": "stopped"})
     assert verdict([stopped]).startswith("STOPPED EARLY")
     assert "max_batches: 1" in card([stopped])
 
@@ -465,20 +459,20 @@ def test_what_was_read_has_the_noun_of_a_unit_and_not_of_what_waits() -> None:
     own = own.model_copy(
         update={"drain": own.drain and own.drain.model_copy(update={"totals": of_run().totals})}
     )
-    assert "drained 2 partitions, 10 rows" in verdict([own])
+    assert "2 partitions, 10 records" in verdict([own])
     told = step(
         "drain", 1, "idle", drain=DrainPart(generation=1, totals=total([]), **log), run=of_run()
     )
-    assert "by other starts: 2 partitions, 10 rows" in card([told])
+    assert "by other starts: 2 partitions, 10 records" in card([told])
     planned = WANTED.model_copy(update={"unit": "partition", "backlog": Backlog(unit="record")})
-    assert "this run has 2 batches: 2 partitions, 10 rows" in card(
+    assert "this run has 2 batches: 2 partitions, 10 records" in card(
         [step("plan", plan=planned, run=of_run())]
     )
 
 
 def of_run(**totals: int) -> RunSums:
     return RunSums(
-        starts=2, totals={"units": 2, "batches": 2, "records": 10, "applied": 8} | totals
+        starts=2, totals={"inputs": 2, "batches": 2, "records": 10, "applied": 8} | totals
     )
 
 
@@ -494,11 +488,11 @@ def test_a_check_without_expectations_that_published_did_something() -> None:
 def test_what_a_killed_start_committed_is_not_called_no_new_input() -> None:
     nothing = DrainPart(generation=1, totals=total([]))
     told = step("drain", 1, "idle", drain=nothing, run=of_run())
-    assert "no new input" not in verdict([told]) and "2 files, 10 rows -> 8 applied" in verdict(
+    assert "no new input" not in verdict([told]) and "2 files, 10 records -> 8 applied" in verdict(
         [told]
     )
     assert (
-        "ledger    this run has 2 batches by other starts: 2 files, 10 rows -> 8 applied"
+        "ledger       this run has 2 batches by other starts: 2 files, 10 records -> 8 applied"
         in card([told])
     )
     own = step(
@@ -509,7 +503,7 @@ def test_what_a_killed_start_committed_is_not_called_no_new_input() -> None:
         "a check makes none"
     )
     unreported = step("plan", plan=WANTED, run=of_run())
-    assert "this run has 2 batches: 2 files, 10 rows" in card([unreported]), (
+    assert "this run has 2 batches: 2 files, 10 records" in card([unreported]), (
         "those of a drain at work, perhaps"
     )
     assert verdict([unreported]).startswith("UNFINISHED")
@@ -518,21 +512,24 @@ def test_what_a_killed_start_committed_is_not_called_no_new_input() -> None:
 def test_a_batch_that_another_run_committed_and_this_one_found_done_is_named() -> None:
     settled = [batch(run_id="other\x1b"), batch()]
     text = card([step("drain", 1, drain=DrainPart(generation=1, settled=settled).model_copy())])
-    assert "earlier   batch 0 was committed by run other\\x1b" in text and "\x1b" not in text
+    assert "earlier      batch 0 was committed by run other\\x1b" in text and "\x1b" not in text
 
 
 def test_a_withdrawal_is_no_refused_share() -> None:
-    taken_out = batch(kind="gate", quarantined=0)
-    assert "of the records:" not in card([drained(batches=[taken_out], refused_share=None)])
+    taken_out = batch(kind="withdraw", quarantined=0)
+    assert "%" not in card([drained(batches=[taken_out], quarantined_share=None)])
 
 
 def test_a_refused_share_that_held_is_what_was_judged_without_expectations() -> None:
-    share = Expectation(name="refused_share", success=True, scope="input", judged=4)
+    share = Expectation(name="quarantined_share", success=True, scope="input", judged=4)
     part = CheckPart(version=3, published_before=1, published_after=3, expectations=[share])
     said = card([step("check", check=part)])
-    assert "gate      passed: the refused share held; no expectations; published 3 (was 1)" in said
+    assert (
+        "check        the quarantined share held; no expectations; published version 3 (version 1 before)"
+        in said
+    )
     nothing = card([step("check", check=part.model_copy(update={"expectations": []}))])
-    assert "gate      no expectations; published 3 (was 1)" in nothing
+    assert "check        no expectations; published version 3 (version 1 before)" in nothing
 
 
 CHECK_NEXT = "next: draindown run flights --flow flights   # checks and publishes"
@@ -542,7 +539,7 @@ def test_a_replay_without_a_check_says_that_nothing_of_it_is_published_and_what_
     said = card([drained(replay="of 3 files", kept_out=0)])
     assert said.startswith("NOT CHECKED") and "-> 998,001 applied  in" in said.splitlines()[0]
     assert (
-        "gate      not checked by this run: what it committed is published by the next check"
+        "check        not checked by this run: what it committed is published by the next check"
         in said
     )
     assert CHECK_NEXT in said
@@ -568,7 +565,7 @@ def test_a_run_whose_only_new_file_was_parked_says_so() -> None:
     said = card([drained(batches=[], totals={}, kept_out=1, parked=1)])
     assert "no new input but 1 file that was parked" in said.splitlines()[0]
     assert (
-        "parked    1 file waits for a decision: deliver again, or discard" in said
+        "parked       1 file waits for a decision: deliver again, or discard" in said
         and PARKED_NEXT in said
     )
 
@@ -577,7 +574,7 @@ def test_parked_files_are_told_of_until_someone_decides() -> None:
     plan = PlanPart(backlog=Backlog(), parked=2)
     said = card([step("plan", 0.4, "idle", plan=plan)])
     assert said.splitlines()[0] == "IDLE  flights/flights  no new input; 2 files parked  in 0.4 s"
-    assert "parked    2 files wait for a decision" in said and PARKED_NEXT in said
+    assert "parked       2 files wait for a decision" in said and PARKED_NEXT in said
     done = card([step("plan", plan=plan), drained(parked=0, kept_out=0), checked()])
     assert "wait for a decision" not in done
     failed = drained(parked=0).model_copy(update={"outcome": "failed", "error": {"code": "x"}})
@@ -594,8 +591,8 @@ def test_a_derived_flow_shows_both_accounts() -> None:
         form="derive",
         records=1_234,
         used=1_200,
-        irrelevant=34,
-        touched=9,
+        unused=34,
+        recomputed=9,
         updated=6,
     )
     row = replace(row, unchanged=2, deleted=1)
@@ -606,10 +603,11 @@ def test_a_derived_flow_shows_both_accounts() -> None:
         before=Backlog(units=1, unit="commit"),
     )
     text = card([step("drain", 1, drain=part)])
-    assert "images  1,234  used 1,200  irrelevant 34" in text
-    assert "keys        9  inserted 0  updated 6  deleted 1  unchanged 2  absent 0" in text
-    assert "adds up ✓" in text and "1,234 images, 9 keys -> 7 changed" in text
-    wrong = part.model_copy(update={"totals": total([replace(row, touched=10)])})
+    assert "changes      1,234 read = 1,200 used + 34 unused  ✓" in text
+    recomputed = "0 inserted + 6 updated + 1 deleted + 2 unchanged + 0 empty  ✓"
+    assert f"rows         9 recomputed = {recomputed}" in text
+    assert "1,234 row changes -> 7 rows changed" in text
+    wrong = part.model_copy(update={"totals": total([replace(row, recomputed=10)])})
     assert "DOES NOT ADD UP" in card([step("drain", 1, drain=wrong)])
 
 
@@ -694,10 +692,7 @@ def test_a_rebuilt_derived_table_says_what_was_derived() -> None:
         generation=2,
         rebuilt=True,
         batches=[batch(form="derive")],
-        totals={"records": 5, "touched": 3, "applied": 3},
+        totals={"records": 5, "recomputed": 3, "applied": 3},
     )
     said = verdict([step("drain", drain=part)])
-    assert (
-        "rebuilt generation 2: derived 5 images, 3 keys -> 3 changed" in said
-        and "nothing" not in said
-    )
+    assert "rebuilt generation 2: 5 row changes -> 3 rows changed" in said and "nothing" not in said

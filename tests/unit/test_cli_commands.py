@@ -694,13 +694,13 @@ def test_a_run_with_one_start_of_each_step_is_listed_only_where_it_is_named(
 def test_the_refused_share_is_shown_and_waived_like_an_expectation(
     project: Path, spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "expects    refused_share" in typed(capsys, "gate", "show", "orders")[1]
+    assert "expects    quarantined_share" in typed(capsys, "gate", "show", "orders")[1]
     code, out, _ = typed(
-        capsys, "gate", "waive", "orders", "refused_share", "--reason", "a test of theirs"
+        capsys, "gate", "waive", "orders", "quarantined_share", "--reason", "a test of theirs"
     )
-    assert code == 0 and "waived refused_share" in out
+    assert code == 0 and "waived quarantined_share" in out
     assert "a test of theirs" in typed(capsys, "gate", "show", "orders")[1]
-    assert typed(capsys, "gate", "unwaive", "orders", "refused_share")[0] == 0
+    assert typed(capsys, "gate", "unwaive", "orders", "quarantined_share")[0] == 0
 
 
 def test_audit_of_a_flow_that_never_ran(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -766,7 +766,7 @@ def _refuse(spec: PipelineSpec) -> None:
         | dict.fromkeys(numbers, 1)
         | {"raw_bytes": None, "first_seen": AT, "refused_at": AT}
     )
-    row |= {"origin": {"unit": "x", "position": 1}, "arrived_at": AT}
+    row |= {"origin": {"input": "x", "position": 1}, "arrived_at": AT}
     rows = [
         row | {"quarantine_id": "aa1", "raw": "=\x1b[2J"},
         row | {"quarantine_id": "bb2", "reason": "type"},
@@ -805,7 +805,7 @@ def test_fields_that_the_contract_does_not_name_are_listed_until_it_does(
     )
     seen = {
         "generation": 1,
-        "batch_kind": "source",
+        "batch_kind": "drain",
         "batch": 0,
         "run_id": "r",
         "at": "2026-01-31T12:00:00+00:00",
@@ -825,7 +825,7 @@ def test_fields_that_the_contract_does_not_name_are_listed_until_it_does(
     code, out, _ = typed(capsys, "report", "orders", "--drift", "--json")
     assert [(row["flow"], row["name"]) for row in json.loads(out)] == [("orders", "ga\x1bte")]
     code, out, _ = typed(capsys, "plan", "orders")
-    assert "fields   1 field kept in _rescued: ga\\x1bte" in out
+    assert "fields   1 field kept in _rescued_data: ga\\x1bte" in out
     code, out, _ = typed(capsys, "plan", "orders", "--json")
     assert [row["name"] for row in json.loads(out)["flows"]["orders"]["drift"]] == ["ga\x1bte"]
 

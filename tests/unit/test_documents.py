@@ -18,10 +18,12 @@ from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit, exit_for
 from draindown.flow import generations, proven, release_intent, schema_drift
 from draindown.gate import published, waivers
-from draindown.lake import delta
+from draindown.lake import delta, formats
+from draindown.lake.commits import Commit
 from draindown.lake.home import FlowHome
 from draindown.lease import holder
 from draindown.lease.shared import Epochs
+from draindown.ledger.rows import BatchRow, Swap, adds_up, from_commit, swap_of
 from draindown.planning import compaction
 from draindown.recovery import rebuild, replay, reset
 from draindown.runs import store
@@ -68,7 +70,7 @@ def test_a_document_of_another_format_is_refused_by_name(layout: FlowHome, name:
     path_of, read = READERS[name]
     path = Path(path_of(layout))
     path.parent.mkdir(parents=True)
-    for other in (2, 0, "1", True, None, [1]):
+    for other in (3, 0, "2", True, None, [2]):
         path.write_text(json.dumps({"format": other, "generation": 7}))
         before = path.read_bytes()
         with pytest.raises(TerminalError) as caught:
@@ -84,9 +86,38 @@ def test_a_document_of_another_format_is_refused_by_name(layout: FlowHome, name:
         assert path.read_bytes() == before
 
 
+def test_a_lake_of_format_1_is_refused_with_what_a_new_one_loses(layout: FlowHome) -> None:
+    path = Path(layout.drift.path)
+    path.parent.mkdir(parents=True)
+    path.write_text('{"format": 1, "seen": []}')
+    ours = layout.tables.ledger
+    delta.append(ours, pa.table({"id": [1]}))
+    DeltaTable(ours.path).alter.set_table_properties(
+        {formats.PROPERTY: "1"}, raise_if_not_exists=False
+    )
+    row = json.loads(BatchRow("p", "f", 1, 0, "r").as_metadata())
+    row["draindown"]["format"] = 1
+    swap = json.loads(Swap("p", "f", 2, 1, 1, "r").as_metadata())
+    del swap["draindown_rebuilt"]["format"]
+    for act in (
+        layout.drift.read,
+        lambda: ours.version,
+        lambda: from_commit(Commit(0, 0, user_metadata=json.dumps(row))),
+        lambda: adds_up(Commit(0, 0, user_metadata=json.dumps(row))),
+    ):
+        with pytest.raises(TerminalError) as caught:
+            act()
+        assert caught.value.code == "format-unknown"
+        anew, lost = caught.value.next
+        assert "another `lake`" in anew and "waivers" in lost
+    with pytest.raises(TerminalError) as caught:
+        swap_of(Commit(0, 0, user_metadata=json.dumps(swap)))
+    assert caught.value.code == "format-unknown"
+
+
 def test_a_document_says_its_format_and_is_read_without_it(layout: FlowHome) -> None:
     layout.drift.write({"seen": []})
-    assert json.loads(Path(layout.drift.path).read_text()) == {"format": 1, "seen": []}
+    assert json.loads(Path(layout.drift.path).read_text()) == {"format": 2, "seen": []}
     assert layout.drift.read() == {"seen": []}
     layout.drift.delete()
     assert layout.drift.read() is None
@@ -127,7 +158,7 @@ def test_a_reset_does_not_write_over_a_generation_of_another_format(tmp_path: Pa
     asked = request(tmp_path)
     delta.create(asked.layout.tables.intake(1), pa.schema([("slice", pa.int64())]))
     path = Path(asked.layout.generation.path)
-    path.write_text(json.dumps({"format": 2, "generation": 7}))
+    path.write_text(json.dumps({"format": 3, "generation": 7}))
     with pytest.raises(TerminalError) as caught:
         reset.plan(asked)
     assert caught.value.code == "format-unknown"
@@ -140,8 +171,8 @@ def test_a_request_of_another_format_is_refused_by_name_whatever_is_in_it(tmp_pa
     asked = request(tmp_path)
     assert Request.decode(asked.encode()) == asked
     for content, code in (
-        ({"format": 2, "new": "field"}, "format-unknown"),
-        (asked.model_dump(mode="json") | {"format": 2}, "format-unknown"),
+        ({"format": 3, "new": "field"}, "format-unknown"),
+        (asked.model_dump(mode="json") | {"format": 3}, "format-unknown"),
         ({"spec": {}}, "bad-request"),
         ([1], "bad-request"),
     ):
@@ -152,9 +183,9 @@ def test_a_request_of_another_format_is_refused_by_name_whatever_is_in_it(tmp_pa
 
 def test_a_table_of_ours_says_its_format_and_one_of_another_is_refused(layout: FlowHome) -> None:
     delta.append(layout.tables.ledger, pa.table({"id": [1]}))
-    assert layout.tables.ledger.properties["draindown.format"] == "1"
+    assert layout.tables.ledger.properties["draindown.format"] == "2"
     DeltaTable(layout.tables.ledger.path).alter.set_table_properties(
-        {"draindown.format": "2"}, raise_if_not_exists=False
+        {"draindown.format": "3"}, raise_if_not_exists=False
     )
     for act in (
         lambda: layout.tables.ledger.version,

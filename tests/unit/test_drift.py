@@ -36,7 +36,7 @@ def flow(keyed: bool = True, **policy: str) -> FlowSpec:
 
 
 def sighting(name: str, kind: Any = "new-field", **more: Any) -> Sighting:
-    seen_by = {"generation": 1, "batch_kind": "source", "batch": 0, "run_id": "r", "at": AT}
+    seen_by = {"generation": 1, "batch_kind": "drain", "batch": 0, "run_id": "r", "at": AT}
     known = seen_by | {"unit": "/in/1", "position": 3}
     return Sighting(kind, name, **(known | {"rows": 2, "type": "int"} | more))
 
@@ -74,7 +74,7 @@ def test_a_run_tells_what_it_saw_and_what_the_batches_it_repeated_saw(layout: Fl
     schema_drift.remember(
         layout, [sighting("x", run_id="died"), sighting("y", run_id="mine", batch=1), sighting("z")]
     )
-    told = schema_drift.findings(layout, flow(), "mine", {(1, "source", 0)})
+    told = schema_drift.findings(layout, flow(), "mine", {(1, "drain", 0)})
     assert [(one.kind, one.subject) for one in told] == [("new-field", name) for name in "xyz"]
     assert [one.subject for one in schema_drift.findings(layout, flow(), "mine")] == ["y"]
     schema_drift.remember(layout, [sighting(f"m{i}", run_id="mine") for i in range(30)])
@@ -158,8 +158,8 @@ def test_what_is_no_news_depends_on_the_policy(layout: FlowHome) -> None:
     assert schema_drift.known(layout, flow(new_columns="fail", missing_columns="fail"), {}) == Known(
         all_records=True
     )
-    added = schema_drift.known(layout, flow(new_columns="add"), {"id", "n", "a", "gate", "_rescued"})
-    assert added.fields == {"_own", "A", "gate", "_rescued"}
+    added = schema_drift.known(layout, flow(new_columns="add"), {"id", "n", "a", "gate", "_rescued_data"})
+    assert added.fields == {"_own", "A", "gate", "_rescued_data"}
 
 
 def test_fields_that_got_a_column_are_not_listed_any_more(layout: FlowHome) -> None:
@@ -319,8 +319,8 @@ def test_a_renamed_column_is_read_from_its_new_name(
     [
         ("price", True, f"draindown replay p --flow f --from {AT} --to 9999-01-01T00:00Z --yes"),
         ("price", False, "price stays NULL in rows that were read meanwhile"),
-        ("Netto", True, "draindown quarantine replay p --flow f --reason missing:net --yes"),
-        ("id", True, "draindown quarantine replay p --flow f --reason missing:id --yes"),
+        ("Netto", True, "draindown quarantine replay p --flow f --reason not_null:net --yes"),
+        ("id", True, "draindown quarantine replay p --flow f --reason not_null:id --yes"),
     ],
 )
 def test_rows_that_were_read_without_the_renamed_column_come_back(

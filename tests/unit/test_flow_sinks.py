@@ -249,17 +249,17 @@ def _row(**sinks: dict[str, int]) -> BatchRow:
 
 
 def test_what_each_sink_got_must_add_up_to_what_was_applied_or_refused() -> None:
-    good = {"sent": 1, "deleted": 0, "passed": 1, "unsendable": 1}
-    dead = {"sent": 2, "deleted": 0, "passed": 0, "unsendable": 0, "quarantined": 2}
+    good = {"sent": 1, "deleted": 0, "filtered": 1, "unsendable": 1}
+    dead = {"sent": 2, "deleted": 0, "filtered": 0, "unsendable": 0, "quarantined": 2}
     row = conserve(_row(good=good, dead=dead))
     assert BatchRow.from_dict(row.as_dict()) == row
     assert sink_totals([row, row])["good"] == {
         "sent": 2,
         "deleted": 0,
-        "passed": 2,
+        "filtered": 2,
         "unsendable": 2,
     }
-    for wrong in ({**good, "passed": 0}, {**dead, "quarantined": 3}):
+    for wrong in ({**good, "filtered": 0}, {**dead, "quarantined": 3}):
         with pytest.raises(TerminalError, match="sink wrong") as raised:
             conserve(_row(wrong=wrong))
         assert raised.value.code == "ledger-does-not-add-up"

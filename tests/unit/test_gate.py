@@ -222,8 +222,8 @@ def test_a_waiver_until_a_version_is_over_once_another_table_counts_from_0_again
     assert waivers.holding(layout, new, 3) == {"versions", "always"}
 
 
-def test_a_waiver_that_names_no_table_holds_as_before(layout: FlowHome) -> None:
-    """Written by an earlier version, or before there was a table."""
+def test_a_waiver_that_names_no_table_holds_for_any(layout: FlowHome) -> None:
+    """Written before there was a table."""
     waivers.waive(layout, "e", by="ada", reason="known", until_version=3)
     write(layout)
     assert waivers.waivers(layout)["e"].table is None
@@ -472,7 +472,7 @@ def test_a_check_of_a_table_that_was_put_aside_moves_no_pointer(layout: FlowHome
 def test_each_failed_expectation_and_a_refused_share_get_the_commands_that_decide(
     layout: FlowHome,
 ) -> None:
-    share = failing("refused_share", scope="input", judged=9, unexpected=2)
+    share = failing("quarantined_share", scope="input", judged=9, unexpected=2)
     judged = [
         failing(name, judged=9, unexpected=2, sample=[{"id": "B-1", "amount": None}])
         for name in ("a", "b")

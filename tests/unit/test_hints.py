@@ -20,7 +20,7 @@ def flow(**more: Any) -> FlowSpec:
 def missing(
     field: str, raw: str = '{"id": null, "n": null, "day": null}', detail: str | None = None
 ) -> dict[str, Any]:
-    return {"reason": "missing", "field": field, "detail": detail, "raw": raw}
+    return {"reason": "not_null", "field": field, "detail": detail, "raw": raw}
 
 
 @pytest.mark.parametrize(

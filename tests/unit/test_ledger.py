@@ -32,13 +32,13 @@ _DERIVED = BatchRow(
     form="derive",
     records=9,
     used=7,
-    irrelevant=2,
-    touched=10,
+    unused=2,
+    recomputed=10,
     inserted=1,
     updated=2,
     deleted=3,
     unchanged=3,
-    absent=1,
+    empty=1,
 )
 
 
@@ -47,7 +47,7 @@ def test_both_accounts_of_a_derived_flow_add_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["records", "used", "irrelevant", "touched", "inserted", "deleted", "unchanged"]
+    "name", ["records", "used", "unused", "recomputed", "inserted", "deleted", "unchanged"]
 )
 def test_a_derived_batch_that_does_not_add_up_is_refused(name: str) -> None:
     with pytest.raises(TerminalError) as error:
@@ -69,7 +69,7 @@ def test_of_a_derived_batch_that_was_committed_otherwise_more_is_kept() -> None:
 def test_a_row_from_before_derived_flows_is_a_landing_row() -> None:
     before = BatchRow("p", "f", 1, 0, "r", records=1, inserted=1).as_dict()
     old = {
-        name: None if name in ("form", "used", "touched") else value
+        name: None if name in ("form", "used", "recomputed") else value
         for name, value in before.items()
     }
     assert conserve(BatchRow.from_dict(old)).form == "land"

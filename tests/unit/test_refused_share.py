@@ -19,10 +19,10 @@ from draindown.config.models import PipelineSpec
 from draindown.config.tolerance import QuarantineBounds
 from draindown.config.units import parse_share, show_share
 from draindown.flow.hints import hint
-from draindown.flow.refused_share import LEAST, Window, windows, worst
+from draindown.flow.quarantined_share import LEAST, Window, windows, worst
 from draindown.gate import published, refusal, suite
 from draindown.lake.home import FlowHome
-from draindown.ledger.rows import BatchRow, refused_share
+from draindown.ledger.rows import BatchRow, quarantined_share
 from draindown.runs.card import card, verdict
 from draindown.runs.report import Expectation
 from tests.unit.test_card import checked, drained, step
@@ -31,7 +31,7 @@ BOUNDS = QuarantineBounds()
 
 
 def batch(
-    number: int, records: int, refused: int, run: str = "a", kind: Any = "source"
+    number: int, records: int, refused: int, run: str = "a", kind: Any = "drain"
 ) -> BatchRow:
     return BatchRow("p", "f", 1, number, run, kind=kind, records=records, quarantined=refused)
 
@@ -90,11 +90,11 @@ def test_the_size_of_batches_decides_nothing() -> None:
     assert state(*halves) == state(*reversed(halves)) == state(batch(0, 1000, 400)) == "warned"
 
 
-@pytest.mark.parametrize("kind", ["replay", "quarantine", "gate"])
+@pytest.mark.parametrize("kind", ["replay", "release", "withdraw"])
 def test_replays_and_withdrawals_do_not_count(kind: str) -> None:
     rows = [batch(0, 100, 0), batch(0, 1000, 1000, "b", kind)]
-    assert state(*rows) == "" and refused_share(rows) == 0
-    assert refused_share(rows[1:]) is None
+    assert state(*rows) == "" and quarantined_share(rows) == 0
+    assert quarantined_share(rows[1:]) is None
 
 
 @given(
@@ -178,8 +178,8 @@ def test_bounds_that_cannot_be_meant_are_refused(tmp_path: Path, bounds: str) ->
 
 
 def test_the_name_of_the_verdict_is_no_suites() -> None:
-    named = {"type": "expect_x", "meta": {"draindown": {"name": published.REFUSED_SHARE}}}
-    assert published.REFUSED_SHARE not in suite.names({"expectations": [named]})
+    named = {"type": "expect_x", "meta": {"draindown": {"name": published.QUARANTINED_SHARE}}}
+    assert published.QUARANTINED_SHARE not in suite.names({"expectations": [named]})
 
 
 def flow(form: str = "json", **columns: str) -> FlowSpec:
@@ -304,8 +304,8 @@ def test_a_form_that_does_not_read_the_value_is_not_named(kind: str, cell: str) 
             "{}",
             "partition_by",
         ),
-        ("json", "missing", None, '{"Id": "1"}', "if 'Id' is meant"),
-        ("json", "missing", None, '{"id": null}', "not null"),
+        ("json", "not_null", None, '{"Id": "1"}', "if 'Id' is meant"),
+        ("json", "not_null", None, '{"id": null}', "not null"),
         ("json", "too_large", "9 bytes; at most 8", "", "max_record_bytes"),
         ("json", "rule:known", "id in ('1')", "{}", "rule known"),
     ],
@@ -313,7 +313,7 @@ def test_a_form_that_does_not_read_the_value_is_not_named(kind: str, cell: str) 
 def test_a_record_that_is_none_gets_a_hint(
     form: str, reason: str, detail: str | None, raw: str, word: str
 ) -> None:
-    field = "id" if reason in ("missing", "partition") else None
+    field = "id" if reason in ("not_null", "partition") else None
     assert word in hint(
         flow(form), {"reason": reason, "field": field, "detail": detail, "raw": raw}
     )
@@ -322,7 +322,7 @@ def test_a_record_that_is_none_gets_a_hint(
 @given(
     st.text(),
     st.text(),
-    st.sampled_from(["type", "malformed", "missing", "rule:x", "too_large", "?"]),
+    st.sampled_from(["type", "malformed", "not_null", "rule:x", "too_large", "?"]),
 )
 def test_whatever_a_record_holds_a_hint_is_no_error(raw: str, cell: str, reason: str) -> None:
     row = {"reason": reason, "field": "c", "detail": f"{cell} is no int", "raw": raw}
@@ -338,11 +338,15 @@ def test_whatever_a_record_holds_a_hint_is_no_error(raw: str, cell: str, reason:
 
 
 def test_a_drain_that_refused_everything_is_not_called_ok() -> None:
-    all_refused = drained(refused_share=1.0, refused="failed")
-    assert verdict([all_refused]).startswith("REFUSED") and "100% refused" in verdict([all_refused])
-    assert verdict([drained(refused_share=0.02, refused="warned")], whole=False).startswith("OK")
+    all_refused = drained(quarantined_share=1.0, refused="failed")
+    assert verdict([all_refused]).startswith("OVER LIMIT") and "100% refused" in verdict(
+        [all_refused]
+    )
+    assert verdict([drained(quarantined_share=0.02, refused="warned")], whole=False).startswith(
+        "OK"
+    )
     waived = Expectation(
-        name=published.REFUSED_SHARE,
+        name=published.QUARANTINED_SHARE,
         success=False,
         waived=True,
         scope="input",
@@ -354,7 +358,7 @@ def test_a_drain_that_refused_everything_is_not_called_ok() -> None:
 
 def test_a_failed_share_names_the_way_on() -> None:
     share = Expectation(
-        name=published.REFUSED_SHARE, success=False, scope="input", judged=9, unexpected=9
+        name=published.QUARANTINED_SHARE, success=False, scope="input", judged=9, unexpected=9
     )
     part = checked(share, published=None).check
     assert part is not None
@@ -363,7 +367,7 @@ def test_a_failed_share_names_the_way_on() -> None:
         "draindown quarantine list p --flow f",
         "draindown quarantine replay p --flow f --yes   # once the contract or a rule is corrected: lets them in",
         "draindown quarantine discard p --flow f --yes   # gives them up; the next check no longer counts them",
-        'draindown gate waive p refused_share --flow f --for "1 day" --reason TEXT',
+        'draindown gate waive p quarantined_share --flow f --for "1 day" --reason TEXT',
     )
     text = card([step("check", 1, "failed", check=part, error=error.as_dict())])
-    assert "failed  refused_share  9 of 9 input rows" in text
+    assert "failed  quarantined_share  9 of 9 input rows" in text

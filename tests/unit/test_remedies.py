@@ -21,7 +21,7 @@ FLOW = DerivedFlow.model_validate(
 )
 
 
-def _batch(number: int, kind: str = "source", layout: FlowHome = LAYOUT) -> DeriveBatch:
+def _batch(number: int, kind: str = "drain", layout: FlowHome = LAYOUT) -> DeriveBatch:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     writer = TableWriter(layout, FLOW, 1, number, kind)
     piece = TableSlice(1, [Versions("/lake/tables/t", None, 5)])

@@ -96,7 +96,7 @@ def reports(text: str, run_id: str = "r") -> list[StepReport]:
     at = now()
     error = dict.fromkeys(("code", "tried", "found", "changed"), text) | {"next": [text, text]}
     batch: dict[str, Any] = dict.fromkeys(
-        ("units", "records", "applied", "superseded", "duplicate", "quarantined"), 1
+        ("inputs", "records", "applied", "superseded", "duplicate", "quarantined"), 1
     )
     batch |= {
         "generation": 1,

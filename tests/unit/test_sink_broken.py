@@ -51,7 +51,7 @@ def raised(
     bounds = {"request_timeout": 5, "delivery_timeout": 10, "transaction_timeout": 10}
     spec = KafkaSink.model_validate({"topic": "t", "bootstrap_servers": brokers.address, **bounds})
     made = (KafkaTransactions if delivery == "exactly_once" else KafkaTopic)(spec, PLACE, {})
-    batch = SinkBatch(PLACE, "w", 1, 1, "source", 1, 1, rows, "digest", 1)
+    batch = SinkBatch(PLACE, "w", 1, 1, "drain", 1, 1, rows, "digest", 1)
     ids = pa.array(range(rows), pa.int64())
     part = pa.record_batch(
         {"id": ids, "v": pa.array(["x"] * rows), FATE: pa.array(["upsert"] * rows)}

@@ -222,7 +222,7 @@ def sink(
 
 def batch(number: int, epoch: int, **more: Any) -> SinkBatch:
     return replace(
-        SinkBatch(PLACE, "w", number, 1, "source", number, epoch, 1, f"{number:x}"), **more
+        SinkBatch(PLACE, "w", number, 1, "drain", number, epoch, 1, f"{number:x}"), **more
     )
 
 

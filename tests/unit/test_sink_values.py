@@ -134,7 +134,7 @@ def test_keys_that_differ_are_messages_with_keys_that_differ(kinds: tuple[str, .
     rows = pa.RecordBatch.from_arrays(
         [*arrays, fates], names=[*(column.name for column in columns), FATE]
     )
-    batch = SinkBatch(SinkPlace("l", "p", "f", "s"), "w", 0, 1, "source", 0, 1, len(keys), "00")
+    batch = SinkBatch(SinkPlace("l", "p", "f", "s"), "w", 0, 1, "drain", 0, 1, len(keys), "00")
     sent = list(Messages(batch, columns).of(rows))
     assert (
         len({message.key for message in sent})

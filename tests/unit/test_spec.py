@@ -646,7 +646,7 @@ def test_text_has_one_column() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["_id", "_rescued", "arrived_at", "Arrived_At", "a b", "a.b", "a`b", "a\n", "", "x" * 256],
+    ["_id", "_rescued_data", "arrived_at", "Arrived_At", "a b", "a.b", "a`b", "a\n", "", "x" * 256],
 )
 def test_no_column_names(name: str) -> None:
     with pytest.raises(ValidationError, match=r"reserved|can't be a column"):

@@ -42,7 +42,7 @@ _FLOW = FlowSpec.model_validate(
     }
 )
 _UNIT = Unit("f", 0, 0, 0, 0, None, EPOCH, {})
-_BATCH = (1, "source", 0)
+_BATCH = (1, "drain", 0)
 
 
 def _found(position: int, record: Row) -> Found:

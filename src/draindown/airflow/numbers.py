@@ -28,12 +28,12 @@ def summary(report: StepReport) -> dict[str, Any]:
         numbers |= {f"run_{name}": number for name, number in report.run.totals.items()}
         numbers |= {
             "run_max_sequence": report.run.max_sequence,
-            "run_refused_share": report.run.refused_share,
+            "run_quarantined_share": report.run.quarantined_share,
         }
     if report.drain:
         numbers |= report.drain.totals | {"max_sequence": report.drain.max_sequence}
         numbers |= {"bound": report.drain.bound, "replay": report.drain.replay}
-        numbers |= {"refused_share": report.drain.refused_share}
+        numbers |= {"quarantined_share": report.drain.quarantined_share}
         sinks = report.drain.sinks.items()
         numbers |= {
             f"sink_{name}_{fate}": number

@@ -47,5 +47,5 @@ def rows_by_origin(context: AuditContext) -> Mapping[Origin, int]:
             images[foreign_rows.ORIGIN].to_pylist(), images[ROWS].to_pylist(), strict=True
         ):
             known = origin or {}
-            found[known.get("unit"), known.get("position")] += number
+            found[known.get("input"), known.get("position")] += number
     return {origin: number for origin, number in found.items() if number}

@@ -85,7 +85,7 @@ class AuditContext:
 
 def of_source(context: AuditContext) -> list[BatchRow]:
     """Batches that read the source through a checkpoint: no replays."""
-    return [batch for batch in context.batches if batch.kind == "source"]
+    return [batch for batch in context.batches if batch.kind == "drain"]
 
 
 def where_of(batch: BatchRow) -> str:
@@ -115,8 +115,8 @@ def kind_of(row: Mapping[str, Any]) -> str:
     """Where a quarantined row came from: `source`, a `replay` of files or of the `quarantine`, or
     the `gate`.
     """
-    kind = (row.get("kind") or "source").partition(":")[0]
-    return kind if kind in ("source", "replay", "gate") else "quarantine"
+    kind = (row.get("kind") or "drain").partition(":")[0]
+    return kind if kind in ("drain", "replay", "withdraw") else "release"
 
 
 def is_commit_of(commit: Commit | None, batch: BatchRow) -> bool:

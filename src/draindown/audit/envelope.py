@@ -41,7 +41,7 @@ def fields_of(flow: FlowSpec, names: Sequence[str]) -> Fields:
 def _taken(record: Mapping[str, Any], place: str) -> str | None:
     head, _, name = place.partition(":")
     if head in ("topic", "partition"):
-        topic, _, partition = str(record["unit"]).rpartition("/")
+        topic, _, partition = str(record["input"]).rpartition("/")
         return topic if head == "topic" else partition
     if head in ("timestamp", "offset"):
         found = record["timestamp" if head == "timestamp" else "position"]

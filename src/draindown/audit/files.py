@@ -69,7 +69,7 @@ class Refusals:
         self._rows: dict[str, dict[int, Mapping[str, Any]]] = {}
         self._released = released
         for row in refused:
-            self._rows.setdefault(row["origin"]["unit"], {})[row["origin"]["position"]] = row
+            self._rows.setdefault(row["origin"]["input"], {})[row["origin"]["position"]] = row
 
     def files(self) -> set[str]:
         """Return the paths of all files that have refused rows."""

@@ -141,7 +141,7 @@ def _let_through_before(context: AuditContext) -> None:
     """Mark rows that were refused only when their file was read again: the first read put them into
     the table.
     """
-    cut_of = {row["unit"]: row["slice"] for row in _intake(context, 1)}
+    cut_of = {row["input"]: row["slice"] for row in _intake(context, 1)}
     earliest: dict[int, int] = {}
     refused_again = {
         batch.slice: batch.reasons
@@ -156,16 +156,16 @@ def _let_through_before(context: AuditContext) -> None:
             continue  # the same rows were refused before; the record of it was lost with the damaged quarantine
         earliest[batch.slice] = min(batch.generation, earliest.get(batch.slice, batch.generation))
     for row in context.refused:
-        first = earliest.get(cut_of.get(row["origin"]["unit"], -1))
+        first = earliest.get(cut_of.get(row["origin"]["input"], -1))
         later = kind_of(row) == "replay" or (
-            kind_of(row) == "source" and first is not None and row["generation"] > first
+            kind_of(row) == "drain" and first is not None and row["generation"] > first
         )
         if later:
             context.accepted_before.add(row["quarantine_id"])
 
 
 def _intake(context: AuditContext, generation: int) -> list[dict[str, Any]]:
-    return context.layout.tables.intake(generation).rows("select unit, slice from t")
+    return context.layout.tables.intake(generation).rows("select input, slice from t")
 
 
 def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
@@ -177,15 +177,15 @@ def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
     there. The result is at most the number of rows that other batches, of no later generation,
     refused in the ranges that this one read.
     """
-    if missing <= 0 or (batch.generation == 1 and batch.kind == "source"):
+    if missing <= 0 or (batch.generation == 1 and batch.kind == "drain"):
         return 0
     first, read = context.flow.source.counts_from, defaultdict[str, list[Mapping[str, Any]]](list)
     sql = f"select * from t where slice = {int(batch.slice)}"
     for row in context.layout.tables.intake(batch.generation).rows(sql):
-        read[row["unit"]].append(row)
+        read[row["input"]].append(row)
 
     def is_within(row: Mapping[str, Any]) -> bool:
-        unit, position = row["origin"]["unit"], row["origin"]["position"]
+        unit, position = row["origin"]["input"], row["origin"]["position"]
         return any(
             one["start"] + first <= position < one["until"] + first
             and (

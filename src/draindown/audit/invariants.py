@@ -66,7 +66,7 @@ class Appended:
         """
         rows = self._count(context)
         if all_files:
-            again = sum(b.inserted for b in context.batches if b.kind == "quarantine")
+            again = sum(b.inserted for b in context.batches if b.kind == "release")
             read_again = sum(1 for run_id in context.released.values() if not run_id)
             wanted = (
                 sum(fact.accepted for fact in facts) + again + read_again + rows_accepted(context)
@@ -231,12 +231,12 @@ def _count_rows(context: AuditContext, expected: int, what: str) -> int:
     return rows
 
 
-_UNIT, _POSITION = f"{identifier('_origin')}['unit']", f"{identifier('_origin')}['position']"
-_DOUBLED = f"""select {_UNIT} as unit, {_POSITION} as position, count(*) as rows from t
-    group by {_UNIT}, {_POSITION} having count(*) > 1 order by unit, position limit {MOST}"""
-_BY_UNIT = f"""select {_UNIT} as unit, count(*) as rows, coalesce(sum({_POSITION}), 0) as positions,
+_UNIT, _POSITION = f"{identifier('_origin')}['input']", f"{identifier('_origin')}['position']"
+_DOUBLED = f"""select {_UNIT} as input, {_POSITION} as position, count(*) as rows from t
+    group by {_UNIT}, {_POSITION} having count(*) > 1 order by input, position limit {MOST}"""
+_BY_UNIT = f"""select {_UNIT} as input, count(*) as rows, coalesce(sum({_POSITION}), 0) as positions,
     coalesce(sum(cast({_POSITION} as decimal(19, 0)) * cast({_POSITION} as decimal(19, 0))), 0) as squares from t
-    group by {_UNIT} order by unit"""
+    group by {_UNIT} order by input"""
 
 
 def _origins(context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:
@@ -247,12 +247,12 @@ def _origins(context: AuditContext, facts: Sequence[FileFacts], *, all_files: bo
     accepted = rows_by_origin(context)
     for row in table.rows(_DOUBLED):
         where, more = (
-            f"{row['unit']}:{row['position']}",
-            max(0, accepted.get((row["unit"], row["position"]), 0)),
+            f"{row['input']}:{row['position']}",
+            max(0, accepted.get((row["input"], row["position"]), 0)),
         )
         context.expect("double-origin", where, 1, max(1, row["rows"] - more), "rows of one record")
     held = {
-        row["unit"]: tuple(int(row[n]) for n in ("rows", "positions", "squares"))
+        row["input"]: tuple(int(row[n]) for n in ("rows", "positions", "squares"))
         for row in table.rows(_BY_UNIT)
     }
     for (unit, position), number in accepted.items():
@@ -316,4 +316,4 @@ def _finished(context: AuditContext) -> str:
     if context.unfinished is None:
         return ""
     generation, number = context.unfinished
-    return f" where not (_generation = {generation} and _batch = {number} and _kind = 'source')"
+    return f" where not (_generation = {generation} and _batch = {number} and _kind = 'drain')"

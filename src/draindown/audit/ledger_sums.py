@@ -37,7 +37,7 @@ def ledger_sums(context: AuditContext) -> None:
         )
         if batch.form == "history":
             _of_rows(context, batch)
-        if batch.kind in ("source", "replay") and batch.generation >= context.inputs_since:
+        if batch.kind in ("drain", "replay") and batch.generation >= context.inputs_since:
             _of_inputs(context, batch)
     for (generation, kind, number), times in Counter(b.place for b in context.batches).items():
         context.expect(
@@ -69,10 +69,10 @@ def _of_rows(context: AuditContext, batch: BatchRow) -> None:
 def _of_inputs(context: AuditContext, batch: BatchRow) -> None:
     read, where = context.inputs.get(batch.place, []), where_of(batch)
     context.expect(
-        "ledger-units",
+        "ledger-inputs",
         where,
         len({one.unit for one in read}),
-        batch.units,
+        batch.inputs,
         "inputs against the ledger",
     )
     context.expect(

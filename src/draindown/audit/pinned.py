@@ -72,7 +72,7 @@ def inputs_against_pinned(context: AuditContext) -> list[Piece]:
     logs: set[tuple[str, str]] = set()
     for generation in sorted({batch.generation for batch in [*batches, *context.lost]}):
         rows = context.layout.tables.intake(generation).rows("select * from t order by slice")
-        logs |= {(row["unit"], _log_of(row)) for row in rows}
+        logs |= {(row["input"], _log_of(row)) for row in rows}
         units: dict[int, list[Unit]] = defaultdict(list)
         for row in rows:
             units[row["slice"]].append(Unit.of(row))
@@ -196,9 +196,9 @@ def _in_order(
     """
     ends: dict[tuple[str, str], int] = {}
     for row in rows:
-        log, start = (row["unit"], _log_of(row)), int(row["start"])
+        log, start = (row["input"], _log_of(row)), int(row["start"])
         end = ends.get(log, start)
-        where = f"generation {generation}, slice {row['slice']}, {row['unit']}"
+        where = f"generation {generation}, slice {row['slice']}, {row['input']}"
         if start < end:
             context.expect(
                 "intake-double-file", where, f"from {end} on", f"from {start} on", "pinned twice"

@@ -38,44 +38,44 @@ _Log = tuple[str, str]
 """A unit, and what tells it from a later one of its name."""
 _ORIGIN, _CHANGED_AT = identifier("_origin"), identifier("_changed_at")
 _LOGS, _RUNS, _AGAIN = (
-    ("stamp", "unit", "log"),
+    ("stamp", "input", "log"),
     ("stamp", "run"),
-    ("run", "unit", "position", "nth", "log"),
+    ("run", "input", "position", "nth", "log"),
 )
-_RANGES = ("unit", "log", "start", "until")
-_TEXT = ("unit", "log", "run")
-_WITHIN = """asof join {ranges} x on r.unit = x.unit and r.log = x.log and r.position >= x.start
+_RANGES = ("input", "log", "start", "until")
+_TEXT = ("input", "log", "run")
+_WITHIN = """asof join {ranges} x on r.input = x.input and r.log = x.log and r.position >= x.start
     where r.position < x.until"""
-_COUNTED = """select n, count(*) from (select distinct unit, log, position from raw) r
-    asof join pieces x on r.unit = x.unit and r.log = x.log and r.position >= x.start where r.position < x.until
+_COUNTED = """select n, count(*) from (select distinct input, log, position from raw) r
+    asof join pieces x on r.input = x.input and r.log = x.log and r.position >= x.start where r.position < x.until
     group by n"""
-_DOUBLED = "select unit, position, count(*) from raw group by unit, log, position having count(*) > 1 order by all"
+_DOUBLED = "select input, position, count(*) from raw group by input, log, position having count(*) > 1 order by all"
 _ROWS = """
-    create table rows as select unit, position, log from placed anti join runs using (stamp)
-        left join (select distinct * from logs) using (stamp, unit)
-    union all select r.unit, r.position, log from
-        (select *, dense_rank() over (partition by run, unit, position order by stamp) as nth
-         from placed join runs using (stamp)) r left join again using (run, unit, position, nth)"""
+    create table rows as select input, position, log from placed anti join runs using (stamp)
+        left join (select distinct * from logs) using (stamp, input)
+    union all select r.input, r.position, log from
+        (select *, dense_rank() over (partition by run, input, position order by stamp) as nth
+         from placed join runs using (stamp)) r left join again using (run, input, position, nth)"""
 _MISPLACED = f"""
-    with wanted as (select unit, log, position, count(*) filter (held) as n
+    with wanted as (select input, log, position, count(*) filter (held) as n
           from (select distinct * from raw) group by all),
-    found as (select unit, log, position, count(*) as n from rows group by all),
-    r as (select unit, log, position, coalesce(wanted.n, 0) as wanted, coalesce(found.n, 0) as found
-          from wanted full join found using (unit, log, position) where wanted is distinct from found)
-    select r.unit, r.position, r.wanted, r.found from r {_WITHIN.format(ranges="sure")}"""
-_TWICE = """select unit, position, count(*) from rows where log is not null
-    group by unit, log, position having count(*) > 1"""
+    found as (select input, log, position, count(*) as n from rows group by all),
+    r as (select input, log, position, coalesce(wanted.n, 0) as wanted, coalesce(found.n, 0) as found
+          from wanted full join found using (input, log, position) where wanted is distinct from found)
+    select r.input, r.position, r.wanted, r.found from r {_WITHIN.format(ranges="sure")}"""
+_TWICE = """select input, position, count(*) from rows where log is not null
+    group by input, log, position having count(*) > 1"""
 _OUTSIDE = f"""
-    select unit, position, count(*) from rows anti join
-        (select distinct r.unit, r.log, r.position from rows r {_WITHIN.format(ranges="accounted")})
-        using (unit, log, position)
+    select input, position, count(*) from rows anti join
+        (select distinct r.input, r.log, r.position from rows r {_WITHIN.format(ranges="accounted")})
+        using (input, log, position)
     group by all"""
 
 
 def _judged(sql: str) -> str:
     """Return the SQL of the first places that no accepted commit changed rows of."""
     return f"""select * from ({sql}) o anti join accepted x
-        on o.unit is not distinct from x.unit and o.position is not distinct from x.position
+        on o.input is not distinct from x.input and o.position is not distinct from x.position
         order by all limit {MOST}"""
 
 
@@ -117,7 +117,7 @@ class Records:
         )
         self._db = connect(temporary)
         self._db.execute(
-            "create table raw (unit varchar, log varchar, position bigint, held boolean)"
+            "create table raw (input varchar, log varchar, position bigint, held boolean)"
         )
         self._read()
         self._recount()
@@ -126,12 +126,12 @@ class Records:
         """Read all records within the ranges: their places, the keys of those that the table has,
         refused bytes.
         """
-        first = {r["quarantine_id"]: r for r in self._context.refused if kind_of(r) != "quarantine"}
+        first = {r["quarantine_id"]: r for r in self._context.refused if kind_of(r) != "release"}
         held_again = set(self._context.released) | {
             id for id, row in first.items() if self._was_accepted_before(row)
         }
         places_refused = {
-            (row["origin"]["unit"], row["origin"]["position"]) for row in first.values()
+            (row["origin"]["input"], row["origin"]["position"]) for row in first.values()
         }
         left = set(first)
         fields_of_record = fields_of(self._context.flow, self._keys.names) if self._keys else None
@@ -143,7 +143,7 @@ class Records:
             places: list[tuple[Any, ...]] = []
             fields = defaultdict[tuple[str, ...], list[list[str | None]]](list)
             for record in block:
-                log, position = (record["unit"], record["log"]), record["position"]
+                log, position = (record["input"], record["log"]), record["position"]
                 if not holds(self._sure.get(log, []), position):
                     continue
                 id = id_of(*log, position) if (log[0], position) in places_refused else ""
@@ -161,7 +161,7 @@ class Records:
                     self._judge(cells, record)
             self._add(places, fields)
         for row in (first[id] for id in sorted(left)):
-            unit, position = row["origin"]["unit"], row["origin"]["position"]
+            unit, position = row["origin"]["input"], row["origin"]["position"]
             if self._must_have(row["quarantine_id"], unit, position):
                 self._context.expect(
                     "quarantine-beyond-file", f"{unit}:{position}", "a raw record", "none"
@@ -185,7 +185,7 @@ class Records:
         if not any(self._sure.values()):
             return
         names = (
-            'unit, log, position, value, key, headers, cast("timestamp" as varchar) as "timestamp"'
+            'input, log, position, value, key, headers, cast("timestamp" as varchar) as "timestamp"'
         )
         for block in stream(log.table, f"select {names} from t where part = 'records'"):
             yield block.to_pylist()
@@ -198,7 +198,7 @@ class Records:
         if places:
             unit, log, position, held = (pa.array(column) for column in zip(*places, strict=True))
             self._insert(
-                "raw", pa.table({"unit": unit, "log": log, "position": position, "held": held})
+                "raw", pa.table({"input": unit, "log": log, "position": position, "held": held})
             )
         if self._keys is None:
             return
@@ -219,7 +219,7 @@ class Records:
         with suppress(ValueError):  # it can't be read, which is said where its keys are
             for why in cells.wrong(record["value"]):
                 if len(self._context.residues) < MOST:
-                    where = f"{record['unit']}:{record['position']}"
+                    where = f"{record['input']}:{record['position']}"
                     self._context.residues.append(
                         Residue("accepted-of-no-type", where, "refused", "accepted", why[:200])
                     )
@@ -228,7 +228,7 @@ class Records:
         try:
             yield read(record)
         except ValueError as error:
-            where = f"{record['unit']}:{record['position']}"
+            where = f"{record['input']}:{record['position']}"
             if len(self._context.residues) < MOST:
                 self._context.residues.append(
                     Residue("accepted-unreadable", where, "refused", "accepted", str(error)[:200])
@@ -241,7 +241,7 @@ class Records:
         if kind_of(row) == "replay":
             return True
         unit, position, since = (
-            row["origin"]["unit"],
+            row["origin"]["input"],
             row["origin"]["position"],
             self._context.refused_since,
         )
@@ -289,7 +289,7 @@ class Records:
         for generation in {piece.batch.generation for piece in self._pieces}:
             some = [(n, p) for n, p in enumerate(self._pieces) if p.batch.generation == generation]
             columns = zip(*[(n, p.unit, p.log, p.start, p.until) for n, p in some], strict=True)
-            names = ("n", "unit", "log", "start", "until")
+            names = ("n", "input", "log", "start", "until")
             self._db.register(
                 "pieces", pa.table(dict(zip(names, map(pa.array, columns), strict=True)))
             )
@@ -303,12 +303,13 @@ class Records:
 
         A row's `_changed_at` is that of its batch, and a batch reads one log of each unit.
         """
-        self._db.execute("create table placed (unit varchar, position bigint, stamp bigint)")
+        self._db.execute("create table placed (input varchar, position bigint, stamp bigint)")
         table = self._context.layout.tables.target
-        chosen = f"{_ORIGIN}['unit'] as unit, {_ORIGIN}['position'] as position, cast({_CHANGED_AT} as bigint) as stamp"
+        place = f"{_ORIGIN}['input'] as input, {_ORIGIN}['position'] as position"
+        chosen = f"{place}, cast({_CHANGED_AT} as bigint) as stamp"
         for block in stream(table.table, f"select {chosen} from t"):
             self._insert("placed", pa.Table.from_batches([block]))
-        replays = [one for one in self._context.batches if one.kind == "quarantine"]
+        replays = [one for one in self._context.batches if one.kind == "release"]
         again = self._replayed()
         strange = {
             (unit, log): [(at, at + 1)]
@@ -329,7 +330,10 @@ class Records:
         )
         accepted = rows_by_origin(self._context)
         units, positions = zip(*accepted, strict=True) if accepted else ((), ())
-        places = {"unit": pa.array(units, pa.string()), "position": pa.array(positions, pa.int64())}
+        places = {
+            "input": pa.array(units, pa.string()),
+            "position": pa.array(positions, pa.int64()),
+        }
         self._db.register("accepted", pa.table(places))
         for unit, position, wanted, found in self._db.execute(_judged(_MISPLACED)).fetchall():
             if found < wanted or not wanted:  # others are there twice
@@ -356,7 +360,7 @@ class Records:
         places = {row["quarantine_id"]: row["origin"] for row in self._context.refused}
         for id, run in self._context.released.items():
             if run and id in places:
-                unit, position = places[id]["unit"], places[id]["position"]
+                unit, position = places[id]["input"], places[id]["position"]
                 seen[run, unit, position] += 1
                 ((_, log),) = self._logs_of(id, unit, position) or [(unit, id)]
                 found.append((run, unit, position, seen[run, unit, position], log))
@@ -377,7 +381,7 @@ def _kept(context: AuditContext) -> dict[_Log, list[Range]]:
     said = context.layout.tables.raw.rows(
         """select unit, log, "from", until from t where part = 'ranges'"""
     )
-    return _by_log(((row["unit"], row["log"]), (row["from"], row["until"])) for row in said)
+    return _by_log(((row["input"], row["log"]), (row["from"], row["until"])) for row in said)
 
 
 def _by_log(ranges: Iterable[tuple[_Log, Range]]) -> dict[_Log, list[Range]]:

@@ -141,7 +141,7 @@ def _set_unfinished_apart(context: AuditContext) -> None:
         ledger_rows.from_commit(commit)
         for commit in context.layout.tables.target.commits(_LOOK_BACK)
     )
-    committed = [r for r in rows if r and r.place == (generation, "source", number)]
+    committed = [r for r in rows if r and r.place == (generation, "drain", number)]
     if committed:
         context.batches += committed
         context.unlooked.append(
@@ -200,7 +200,7 @@ def _settle_replay(context: AuditContext) -> None:
         ledger_rows.from_commit(commit)
         for commit in context.layout.tables.target.commits(_LOOK_BACK)
     )
-    this = ("quarantine", note.batch, note.run_id)
+    this = ("release", note.batch, note.run_id)
     committed = [row for row in rows if row and (row.kind, row.batch, row.run_id) == this]
     if committed and not any((b.kind, b.batch, b.run_id) == this for b in context.batches):
         context.batches += committed
@@ -210,7 +210,7 @@ def _settle_replay(context: AuditContext) -> None:
 
 
 def _is_of(row: Mapping[str, Any], batch: tuple[int, int]) -> bool:
-    return kind_of(row) == "source" and (row["generation"], row["batch"]) == batch
+    return kind_of(row) == "drain" and (row["generation"], row["batch"]) == batch
 
 
 def _load(context: AuditContext) -> None:
@@ -225,8 +225,8 @@ def _load(context: AuditContext) -> None:
     context.batches = [BatchRow.from_dict(row) for row in _all(paths.tables.ledger.path)]
     context.inputs = inputs.by_batch(paths)
     kept = _all(paths.tables.quarantine.path)
-    context.refused = [row for row in kept if kind_of(row) != "gate"]
-    context.withdrawn = [row for row in kept if kind_of(row) == "gate"]
+    context.refused = [row for row in kept if kind_of(row) != "withdraw"]
+    context.withdrawn = [row for row in kept if kind_of(row) == "withdraw"]
     context.released = _released_now(_all(paths.tables.resolutions.path))
     context.judged = checked(context.flow, paths.tables.target)
 
@@ -243,8 +243,8 @@ def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _as_file(row: dict[str, Any], moves: Moves) -> dict[str, Any]:
-    place = moves.place(row["unit"])
-    return row | {"path": row["unit"], "place": place, "size": row["bytes"], "slice": row["slice"]}
+    place = moves.place(row["input"])
+    return row | {"path": row["input"], "place": place, "size": row["bytes"], "slice": row["slice"]}
 
 
 def _all(path: str) -> list[dict[str, Any]]:
@@ -252,8 +252,8 @@ def _all(path: str) -> list[dict[str, Any]]:
 
 
 def _quarantine(context: AuditContext) -> None:
-    first = [row for row in context.refused if kind_of(row) != "quarantine"]
-    for (place, unit), times in Counter((place_of(r), r["origin"]["unit"]) for r in first).items():
+    first = [row for row in context.refused if kind_of(row) != "release"]
+    for (place, unit), times in Counter((place_of(r), r["origin"]["input"]) for r in first).items():
         context.expect_once("quarantine-double", place, unit, times, "times refused")
     for known, times in Counter(r["quarantine_id"] for r in first).items():
         context.expect("quarantine-double-id", known, 1, times)
@@ -261,7 +261,7 @@ def _quarantine(context: AuditContext) -> None:
     for row in context.refused:
         why = ":".join(filter(None, (row["reason"], row["field"])))
         reasons.setdefault((row["generation"], kind_of(row), row["batch"]), Counter())[why] += 1
-    for batch in [b for b in context.batches + context.lost if b.kind != "quarantine"]:
+    for batch in [b for b in context.batches + context.lost if b.kind != "release"]:
         if batch.generation < context.refused_since:
             continue
         kept = reasons.pop(batch.place, Counter())
@@ -312,14 +312,14 @@ def _released(context: AuditContext) -> None:
 def _replayed(batches: Iterable[BatchRow]) -> Counter[str]:
     passed: Counter[str] = Counter()
     for batch in batches:
-        if batch.kind == "quarantine":
+        if batch.kind == "release":
             passed[batch.run_id] += batch.records - batch.quarantined
     return passed
 
 
 def _raw(context: AuditContext, temporary: Path) -> None:
     """Everything that needs the raw files: counts, refused bytes, keys."""
-    first = (row for row in context.refused if kind_of(row) != "quarantine")
+    first = (row for row in context.refused if kind_of(row) != "release")
     refusals = Refusals(first, set(context.released) | context.accepted_before)
     known = {row["path"] for row in context.files}
     for path in refusals.files() - known:

@@ -35,7 +35,9 @@ def settle_withdrawals(context: AuditContext) -> None:
         for row in rows
         if row and (row.pipeline, row.flow) == (context.layout.pipeline, context.layout.flow)
     ]
-    committed = [row for row in mine if row.kind == "gate" and (row.generation, row.batch) in begun]
+    committed = [
+        row for row in mine if row.kind == "withdraw" and (row.generation, row.batch) in begun
+    ]
     context.batches += committed
     for row in committed:
         context.unlooked.append(
@@ -57,7 +59,7 @@ def withdrawals(context: AuditContext) -> None:
     if context.withdrawn:
         context.seen["withdrawn rows"] = len(context.withdrawn)
     for batch in [*context.batches, *context.lost]:
-        if batch.kind == "gate":
+        if batch.kind == "withdraw":
             found = held.pop((batch.generation, batch.batch), 0)
             context.expect(
                 "withdrawn-count",
@@ -98,7 +100,9 @@ def withheld_keys(context: AuditContext, names: Sequence[str]) -> list[list[str 
 
 
 def _known(context: AuditContext) -> set[_Name]:
-    return {(batch.generation, batch.batch) for batch in context.batches if batch.kind == "gate"}
+    return {
+        (batch.generation, batch.batch) for batch in context.batches if batch.kind == "withdraw"
+    }
 
 
 def _name(row: Mapping[str, Any]) -> _Name:

@@ -216,7 +216,7 @@ def _names(here: Setting, spec: PipelineSpec, flow: str) -> list[str]:
 
     declared = spec.declared(flow)
     wanted = declared.expectations
-    share = [] if isinstance(declared, DerivedFlow) else [gates.REFUSED_SHARE]
+    share = [] if isinstance(declared, DerivedFlow) else [gates.QUARANTINED_SHARE]
     return [*(gate_suite.names(suite(here.root, wanted)) if wanted else []), *share]
 
 

@@ -236,7 +236,8 @@ def _list_drift(spec: PipelineSpec, names: list[str], out: Output) -> None:
             row["type"],
             count(row["rows"]),
             row["at"][:19].replace("T", " "),
-            printable(row["unit"]) + (f":{row['position']}" if row["position"] is not None else ""),
+            printable(row["input"])
+            + (f":{row['position']}" if row["position"] is not None else ""),
         ]
         for row in data
     ]

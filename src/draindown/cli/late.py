@@ -38,13 +38,13 @@ class State(StrEnum):
     """The rows that `list` shows."""
 
     open = "open"
-    applied = "applied"
+    released = "released"
     discarded = "discarded"
     gone = "gone"
     all = "all"
 
 
-_ACTIONS: dict[str, Action] = {"apply": "applied", "discard": "discarded"}
+_ACTIONS: dict[str, Action] = {"apply": "released", "discard": "discarded"}
 
 
 @late.command("list")
@@ -129,7 +129,7 @@ def decide(
     then = f"; they count from the next run on: draindown run {spec.pipeline} --flow {name}"
     out.result(
         {action: number},
-        f"{action} {count(number, 'late row')}{then if number and action == 'applied' else ''}",
+        f"{action} {count(number, 'late row')}{then if number and action == 'released' else ''}",
     )
 
 

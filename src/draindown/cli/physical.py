@@ -78,7 +78,7 @@ def _batch(
         for table, piece in zip(tables, pieces, strict=True)
     ]
     return DeriveBatch(
-        writer=TableWriter(layout, flow, generation, 0, "source"),
+        writer=TableWriter(layout, flow, generation, 0, "drain"),
         flow=flow,
         slice=TableSlice(0, versions, decided=(counted, decided)),
         run_id="",

@@ -176,4 +176,4 @@ def _drift_line(fields: list[dict[str, Any]], pipeline: str, flow: str) -> str:
         ", ..." if len(fields) > 3 else ""
     )
     many = count(len(fields), "field")
-    return f"  fields   {many} kept in _rescued: {shown}   (draindown report {pipeline} --flow {flow} --drift)"
+    return f"  fields   {many} kept in _rescued_data: {shown}   (draindown report {pipeline} --flow {flow} --drift)"

@@ -65,7 +65,7 @@ class State(StrEnum):
 
 
 _SHOWN = 5  # rows of a selection
-HEADER = ("id", "reason", "field", "unit", "position", "raw")
+HEADER = ("id", "reason", "field", "input", "position", "raw")
 """The columns of `list`."""
 _STATES: dict[State, Literal["open", "released", "discarded"] | None] = {
     State.open: "open",
@@ -320,7 +320,7 @@ def _rows_text(
 def _row(row: dict[str, Any]) -> list[str]:
     from draindown.base.formatting import printable
 
-    unit, position = str(row["origin"]["unit"]), str(row["origin"]["position"])
+    unit, position = str(row["origin"]["input"]), str(row["origin"]["position"])
     # of a path its last part; `topic/partition` whole
     unit = unit.rsplit("/", 1)[-1] if unit.startswith("/") else unit
     cells = (

@@ -13,6 +13,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from draindown.base.digests import Meaning
 from draindown.config.names import caseless
 
 Problem = tuple[tuple[str, ...], str]
@@ -36,6 +37,10 @@ class Part(Model):
         empty by default.
         """
         return ""
+
+    def meaning(self) -> Meaning:
+        """Return what the part says, in the words of its digest."""
+        raise NotImplementedError
 
     @property
     def lacking(self) -> str:

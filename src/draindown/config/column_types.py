@@ -24,6 +24,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from draindown.base.digests import Meaning
 from draindown.config import time_patterns
 
 SCALARS = (
@@ -124,6 +125,17 @@ class Column(BaseModel):
         more = {"from" if key == "taken_from" else key: getattr(self, key) for key in _MORE}
         said = {key: value for key, value in more.items() if value is not None}
         return {"type": str(self), **said} if said else str(self)
+
+    def meaning(self) -> Meaning:
+        """Return what the contract says of the column, in the words of its digest."""
+        return {
+            "type": self.type,
+            "nullable": self.nullable,
+            "from": self.taken_from,
+            "format": self.format,
+            "decimal_separator": self.decimal_separator,
+            "thousands_separator": self.thousands_separator,
+        }
 
     def __str__(self) -> str:
         return self.type if self.nullable else f"{self.type} not null"

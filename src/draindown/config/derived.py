@@ -6,13 +6,12 @@ here, and its query in `spark/derived/`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
+from draindown.base.digests import Meaning, digest
 from draindown.config.base import Model, Problem, refuse, repeated
 from draindown.config.column_types import Column, plain
 from draindown.config.derived_target import DerivedTarget
@@ -191,6 +190,23 @@ class DerivedFlow(Model):
         return tuple(one.table for one in self.source.read)
 
     @property
+    def definition(self) -> Meaning:
+        """What the file says of the query, in the words of its digest."""
+        part = self.derivation
+        return {
+            "kind": self.kind,
+            "part": part.meaning(),
+            "tables": None if isinstance(part, Pairing) else self.source.meaning(),
+            "columns": {name: column.meaning() for name, column in self.columns.items()},
+            "allowed_lateness": self.allowed_lateness,
+        }
+
+    def meaning(self) -> Meaning:
+        """Return what decides the rows of the table, in the words of a rebuild's digest."""
+        target = {"table": self.target.table, "partition_by": self.target.partition_by}
+        return {"query": self.definition, "target": target}
+
+    @property
     def expressions(self) -> dict[tuple[str, ...], str]:
         """The SQL of the flow by its place in it."""
         return {(*self.part, *place): text for place, text in self.derivation.expressions.items()}
@@ -227,19 +243,8 @@ class DerivedFlow(Model):
             part.bind(*self.source.read)
         self.target._row_keys = list(part.keys)
         self.target._statistics = [*part.keys, *([History.END] if self.history else [])]
-        unsaid = {
-            key for key in ("week_starts",) if getattr(part, key, None) is None
-        }  # added later
-        said = part.model_dump_json(exclude=unsaid) + json.dumps(
-            {name: str(kind) for name, kind in self.columns.items()}
-        )
-        said += (
-            part.told
-            + self.source.told
-            + ("" if self.allowed_lateness is None else f" accept {self.allowed_lateness}")
-        )
-        said += f" keys {part.keys}" if isinstance(part, Pairing) else ""
-        self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
+        keys = part.keys if isinstance(part, Pairing) else None
+        self.source._derivation = digest({**self.definition, "keys": keys, "code": part.told})[:16]
         self.source._lacking = part.lacking
         by_table = [part.sought(one) for one in self.source.read]
         self.source._sought = {

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
+from draindown.base.digests import Meaning
 from draindown.config.base import Part, Problem, repeated
 from draindown.config.names import (
     END_AT,
@@ -118,6 +119,15 @@ class History(Part):
     def touches(self) -> str:
         """What a changed row touches, in words."""
         return f"the history of its {', '.join(self.scope_keys)}"
+
+    def meaning(self) -> Meaning:
+        """Return what the part says, in the words of its digest."""
+        return {
+            "keys": self.scope_keys,
+            "sequence_by": self.sequence_by,
+            "track_history": self.track_history,
+            "apply_as_deletes": self.apply_as_deletes,
+        }
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from draindown.base.digests import Meaning
 from draindown.config.base import Model, refuse
 from draindown.config.names import ColumnName, Identifier
 from draindown.config.pairing import CHOSEN, Chosen, Pairing
@@ -165,6 +166,11 @@ class Join(Pairing):
             f"the pairs of its {keys} in the stretch of time that {self.sides[0].table} has near it, "
             f"before and after the change"
         )
+
+    def meaning(self) -> Meaning:
+        """Return what the part says, in the words of its digest."""
+        interval = [*self.times, *self.bound] if self.times else None
+        return {**super().meaning(), "interval": interval, "outer": self.is_outer}
 
     def made(self) -> list[str]:
         """Return the result's columns that neither table has."""

@@ -208,7 +208,6 @@ class KafkaSource(SourceSpec):
     kind = "kafka"
     own_intakes = True
     bytes_estimated = True
-    beside_rows = frozenset({"kafka", "max_bytes_per_trigger", "max_offsets_per_trigger"})
     PLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "key": _SCALARS,
         "header:": _SCALARS,

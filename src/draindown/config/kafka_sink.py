@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from draindown.base.digests import Meaning
 from draindown.config.base import refuse
 from draindown.config.kafka import KafkaConnection, Topic
 from draindown.config.names import ColumnName
@@ -17,7 +18,6 @@ class KafkaSink(KafkaConnection, SinkSpec):
     """A topic of a Kafka cluster. A message that is sent again has the same id."""
 
     kind = "kafka"
-    TARGET = ("bootstrap_servers", "topic")
 
     topic: Topic = Field(description="The topic. It must exist.", examples=["spend-5m"])
     delivery: Literal["at_least_once", "exactly_once"] = Field(
@@ -55,6 +55,10 @@ class KafkaSink(KafkaConnection, SinkSpec):
     def delivered(self) -> str:
         """How often a row may arrive."""
         return self.delivery
+
+    def meaning(self) -> Meaning:
+        """Return which topic it is, in the words of a sink's fingerprint."""
+        return {"bootstrap_servers": self.bootstrap_servers, "topic": self.topic}
 
     @property
     def place(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
+from draindown.base.digests import Meaning
 from draindown.config import expression_names
 from draindown.config.base import Model, Problem, refuse
 from draindown.config.column_types import UNSTORED_WHY, Column
@@ -46,7 +47,7 @@ class FlowSpec(Model):
     source: AnySource = Field(description="Where the input comes from.")
     columns: dict[ColumnName, Column] = Field(
         min_length=1,
-        description="The contract: name and type of each column. Other fields are kept in `_rescued`.",
+        description="The contract: name and type of each column. Other fields are kept in `_rescued_data`.",
     )
     rules: dict[Identifier, Expression] = Field(
         default_factory=dict,
@@ -120,6 +121,17 @@ class FlowSpec(Model):
             ]
         )
         return self
+
+    def meaning(self) -> Meaning:
+        """Return what decides which rows a record becomes, in the words of a rebuild's digest."""
+        return {
+            "source": self.source.meaning(),
+            "columns": {name: column.meaning() for name, column in self.columns.items()},
+            "rules": self.rules,
+            "drift": self.drift.meaning(),
+            "transform": self.transform,
+            "target": self.target.meaning(),
+        }
 
     @property
     def record_columns(self) -> dict[str, Column]:

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, model_validator
 
+from draindown.base.digests import Meaning
 from draindown.config.base import Problem, refuse
 from draindown.config.names import END_AT, START_AT, ColumnName, Identifier
 from draindown.config.pairing import CHOSEN, ORIGIN_KEY, Chosen, Pairing
@@ -93,6 +94,10 @@ class Lookup(Pairing):
         if self.time:
             return f"itself; one of {self.table} the rows with its {keys} whose {self.time} it says something else of"
         return f"itself; one of {self.table} every row that has its {keys}, before and after the change"
+
+    def meaning(self) -> Meaning:
+        """Return what the part says, in the words of its digest."""
+        return {**super().meaning(), "as_of": self.time}
 
     def of_right(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the columns of the looked-up table in the result: not start and end, which other

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Discriminator, Field, PrivateAttr, Tag
 
+from draindown.base.digests import Meaning
 from draindown.config.base import Part, Problem, repeated
 from draindown.config.names import (
     LISTED_FORM,
@@ -88,6 +89,18 @@ class Pairing(Part):
         none has them.
         """
         raise NotImplementedError
+
+    def meaning(self) -> Meaning:
+        """Return what the part says, in the words of its digest: the two tables, and the columns
+        that are equal, each as (result, left, right).
+        """
+        left, right = self.sides
+        return {
+            "left": left.table,
+            "right": right.table,
+            "on": list(zip(self.on, self.own(0), self.own(1), strict=True)),
+            "columns": None if self.chosen is None else list(self.renamed.items()),
+        }
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:

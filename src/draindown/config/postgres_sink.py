@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
+from draindown.base.digests import Meaning
 from draindown.config.sink import EXACTLY_ONCE, SinkSpec
 from draindown.config.units import Duration
 
@@ -57,7 +58,6 @@ class PostgresSink(SinkSpec):
     """
 
     kind = "postgres"
-    TARGET = ("url", "table")
 
     url: Annotated[
         str, AfterValidator(_url), WithJsonSchema({"type": "string", "minLength": 1})
@@ -77,6 +77,10 @@ class PostgresSink(SinkSpec):
         default=60,
         description="How long the server may take for one step of a batch, a wait for locks included.",
     )
+
+    def meaning(self) -> Meaning:
+        """Return which table it is, in the words of a sink's fingerprint."""
+        return {"url": self.url, "table": self.table}
 
     @property
     def delivered(self) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, model_validator
 
+from draindown.base.digests import Meaning
 from draindown.base.formatting import age
 from draindown.config.base import Part, Problem, refuse, repeated
 from draindown.config.column_types import Column, plain
@@ -113,6 +114,17 @@ class Processor(Part):
             f"{age(self.gap)} and from the newest state kept before it on"
         )
 
+    def meaning(self) -> Meaning:
+        """Return what the part says, in the words of its digest."""
+        return {
+            "class": self.of,
+            "group_by": self.scope_keys,
+            "order_by": self.order_by,
+            "gap": self.gap,
+            "columns": [[name, one.meaning()] for name, one in self.columns.items()],
+            "state": [[name, one.meaning()] for name, one in self.state.items()],
+        }
+
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:
         """The SQL of this part: none."""
@@ -128,7 +140,7 @@ class Processor(Part):
     @property
     def told(self) -> str:
         """The digest of the class's file: another one is another fold."""
-        return f" code {self._code}"
+        return self._code
 
     @property
     def lacking(self) -> str:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator
 
+from draindown.base.digests import Meaning
 from draindown.config.base import Part, repeated
 from draindown.config.names import ColumnName, QueryText
 from draindown.config.table_source import SourceTable
@@ -43,6 +44,10 @@ class Query(Part):
     def touches(self) -> str:
         """What a changed row touches, in words."""
         return f"its {', '.join(self.keys)}, before and after the change"
+
+    def meaning(self) -> Meaning:
+        """Return what the part says, in the words of its digest."""
+        return {"keys": self.keys, "sql": self.sql}
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from draindown.base.digests import Meaning
 from draindown.base.formatting import count
 from draindown.config.base import Part, Problem, refuse, repeated
 from draindown.config.names import ColumnName, check_column_name
@@ -82,6 +83,10 @@ class Deduplicate(Part):
     def touches(self) -> str:
         """What a changed row touches, in words."""
         return f"its {', '.join(self.keys)}, before and after the change"
+
+    def meaning(self) -> Meaning:
+        """Return what the part says, in the words of its digest."""
+        return {"keys": self.keys, "sequence_by": self.sequence_by, "keep": self.keep}
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:
@@ -172,6 +177,15 @@ class Top(Part):
     def touches(self) -> str:
         """What a changed row touches, in words."""
         return f"the group of its {', '.join(self.group_by)}, before and after the change"
+
+    def meaning(self) -> Meaning:
+        """Return what the part says, in the words of its digest."""
+        return {
+            "group_by": self.scope_keys,
+            "order_by": [[one.column, one.descending] for one in self.order],
+            "rows": self.rows,
+            "with_ties": self.RANK in self.made,
+        }
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:

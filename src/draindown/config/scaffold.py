@@ -23,7 +23,7 @@ flows:
     source:
       files: ${{DRAINDOWN_LANDING:-landing}}/{name}/*.json   # each file is read once
       format: json
-    columns:                       # the contract; other fields are kept in `_rescued`
+    columns:                       # the contract; other fields are kept in `_rescued_data`
       order_id: string not null
       status: string not null
       amount: decimal(10,2)

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
+from draindown.base.digests import Meaning
 from draindown.base.formatting import age
 from draindown.config.base import Part, Problem, assigned, refuse, repeated
 from draindown.config.names import ColumnName, Measure
@@ -81,6 +82,15 @@ class Session(Part):
             f"the sessions of its {', '.join(self.group_by)} at most a gap from its {self.time}, "
             f"before and after the change"
         )
+
+    def meaning(self) -> Meaning:
+        """Return what the part says, in the words of its digest."""
+        return {
+            "time": self.time,
+            "gap": self.gap,
+            "group_by": self.scope_keys,
+            "measures": list(self.measures.items()),
+        }
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:

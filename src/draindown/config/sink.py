@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from draindown.base.digests import Meaning
 from draindown.config.base import Model
 
 AT_LEAST_ONCE, EXACTLY_ONCE = "at_least_once", "exactly_once"
@@ -16,12 +17,14 @@ class SinkSpec(Model):
     """The key of the pipeline file that names a sink of this kind, and its name in every
     registry.
     """
-    TARGET: ClassVar[tuple[str, ...]]
-    """The fields that say which table or topic it is."""
 
     @property
     def delivered(self) -> str:
         """How often a row may arrive."""
+        raise NotImplementedError
+
+    def meaning(self) -> Meaning:
+        """Return which table or topic it is, in the words of a sink's fingerprint."""
         raise NotImplementedError
 
     @property

@@ -4,8 +4,6 @@ names.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -19,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from draindown.base.digests import Meaning, digest
 from draindown.config import expression_names
 from draindown.config.base import Model, Problem, refuse, repeated
 from draindown.config.kafka_sink import KafkaSink
@@ -44,7 +43,7 @@ from.
 """
 QUARANTINED: Mapping[str, str] = {
     "quarantine_id": "string",
-    "unit": "string",
+    "input": "string",
     "position": "bigint",
     "arrived_at": "timestamp",
     "raw": "string",
@@ -206,10 +205,18 @@ class FlowSink(Model):
 
         `zone`: the time zone in which `where` is evaluated.
         """
-        target = {name: getattr(self.part, name) for name in self.part.TARGET}
-        said = [self.kind, target, self.where, self.columns, self.taken_from, list(keys)]
-        said += [zone] if self.where is not None and zone != "UTC" else []
-        return hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()[:16]
+        columns = self.columns
+        named = dict(zip(columns, columns, strict=True)) if isinstance(columns, list) else columns
+        said: Meaning = {
+            "kind": self.kind,
+            "target": self.part.meaning(),
+            "from": "quarantine" if self.is_of_refused else "table",
+            "where": self.where,
+            "zone": None if self.where is None else zone,
+            "columns": None if named is None else list(named.items()),
+            "keys": list(keys),
+        }
+        return digest(said)[:16]
 
 
 def _impossible(given: Mapping[str, Any]) -> Iterator[Problem]:

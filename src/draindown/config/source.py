@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
+from draindown.base.digests import Meaning
 from draindown.config.base import Model
 from draindown.config.column_types import DECIMAL_SCHEMA, THOUSANDS_SCHEMA
 from draindown.config.dialect import Dialect
@@ -83,9 +84,6 @@ class SourceSpec(Model):
     look.
     """
 
-    beside_rows: ClassVar[frozenset[str]] = frozenset({"max_bytes_per_trigger"})
-    """The fields that don't change what a record becomes."""
-
     PLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """What a column may be taken `from` beside the record's text, each with the types that hold it.
 
@@ -139,6 +137,28 @@ class SourceSpec(Model):
     def documents(self) -> bool:
         """Whether a unit is a document of records, which don't end with their line."""
         return False
+
+    def meaning(self) -> Meaning:
+        """Return what decides which rows a record becomes, in the words of a rebuild's digest.
+
+        Not where the input is, nor how much of it a batch takes. A kind that has more to say adds
+        it.
+        """
+        dialect, (decimal, thousands) = self.dialect, self.separators
+        return {
+            "kind": self.kind,
+            "format": self.format,
+            "max_record_bytes": self.max_record_bytes,
+            "timezone": self.timezone,
+            "header": self.has_header,
+            "multiline": self.documents,
+            "delimiter": dialect.delimiter,
+            "quote": dialect.quote,
+            "escape": dialect.escape,
+            "null_marker": dialect.null,
+            "decimal_separator": decimal,
+            "thousands_separator": thousands,
+        }
 
     @property
     def place(self) -> str:

@@ -58,7 +58,6 @@ class FilesSource(SourceSpec):
     kind = "files"
     counts_from = 1
     raw_files = True
-    beside_rows = frozenset({"files", "max_bytes_per_trigger", "max_files_per_trigger"})
 
     files: str = Field(
         min_length=1,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -10,6 +9,7 @@ from pydantic import Field, GetJsonSchemaHandler, PrivateAttr, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from draindown.base.digests import Meaning
 from draindown.config.base import Model, Problem, refuse
 from draindown.config.names import ColumnName, Identifier
 
@@ -78,7 +78,6 @@ class TableSource(Model):
     own_intakes: ClassVar[bool] = True
     """Each generation begins with a fill, so it has slices of its own."""
     begins_with_fill: ClassVar[bool] = True
-    beside_rows: ClassVar[frozenset[str]] = frozenset()
 
     table: Identifier | None = Field(default=None, description=_TABLE, examples=["flights"])
     tables: list[SourceTable] = Field(
@@ -126,14 +125,9 @@ class TableSource(Model):
         """
         return self._sought
 
-    @property
-    def told(self) -> str:
-        """The tables as a part of that digest, whatever their order; empty for one table under its
-        own names.
-        """
-        if len(self.read) == 1 and not self.read[0].keys:
-            return ""
-        return json.dumps(sorted((one.table, sorted(one.keys.items())) for one in self.read))
+    def meaning(self) -> Meaning:
+        """Return the tables in the words of that digest, whatever their order."""
+        return {one.table: one.keys for one in self.read}
 
     def __str__(self) -> str:
         names = [str(one) for one in self.read]

@@ -11,6 +11,7 @@ from pydantic import (
     model_validator,
 )
 
+from draindown.base.digests import Meaning
 from draindown.config.base import Model, Problem, refuse, repeated
 from draindown.config.history import History, Tracked
 from draindown.config.names import ColumnName, Expression, Identifier, SuiteName
@@ -115,6 +116,19 @@ class Target(Model):
     def statistics(self) -> list[str]:
         """The columns whose least and greatest value each file of the table states."""
         return self.essential if self.kind is not HISTORY else [*self.keys, *History.made]
+
+    def meaning(self) -> Meaning:
+        """Return what the file says, in the words of a rebuild's digest."""
+        return {
+            "table": self.table,
+            "keys": self.keys,
+            "sequence_by": self.sequence_by,
+            "apply_as_deletes": self.apply_as_deletes,
+            "stored_as_scd_type": self.stored_as_scd_type,
+            "track_history": self.track_history,
+            "ignore_null_updates": self.ignore_null_updates or None,
+            "partition_by": self.partition_by,
+        }
 
     @field_validator("stored_as_scd_type")
     @classmethod

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from draindown.base.digests import Meaning
 from draindown.config.base import Model, refuse
 from draindown.config.units import Share
 
@@ -17,7 +18,7 @@ class Drift(Model):
 
     new_columns: Literal["rescue", "add", "fail"] = Field(
         default="rescue",
-        description="A field the contract doesn't name. rescue: kept in `_rescued`; add: becomes a string column; "
+        description="A field the contract doesn't name. rescue: kept in `_rescued_data`; add: becomes a string column; "
         "fail: the batch ends red before anything is written.",
         examples=["add"],
     )
@@ -27,6 +28,13 @@ class Drift(Model):
         "fail: the batch ends red before anything is written.",
         examples=["fail"],
     )
+
+    def meaning(self) -> Meaning:
+        """Return what the file says, in the words of a rebuild's digest; defaults are not said."""
+        return {
+            "new_columns": None if self.new_columns == "rescue" else self.new_columns,
+            "missing_columns": None if self.missing_columns == "allow" else self.missing_columns,
+        }
 
 
 class QuarantineBounds(Model):
@@ -43,7 +51,7 @@ class QuarantineBounds(Model):
     )
     fail: Share = Field(
         default=0.5,
-        description="From this share on, the check fails as `refused_share`, until someone decides.",
+        description="From this share on, the check fails as `quarantined_share`, until someone decides.",
         examples=["50%"],
     )
 

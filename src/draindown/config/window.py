@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from draindown.base.digests import Meaning
 from draindown.base.formatting import age
 from draindown.config.base import Part, Problem, assigned, refuse, repeated
 from draindown.config.names import ColumnName, Measure, caseless
@@ -130,6 +131,21 @@ class Window(Part):
         return (
             f"the windows that its {self.time} lies in, of its group, before and after the change"
         )
+
+    def meaning(self) -> Meaning:
+        """Return what the part says, in the words of its digest.
+
+        Where windows begin is said by seconds: whatever day is the default, the same windows are
+        the same.
+        """
+        return {
+            "time": self.time,
+            "size": self.size,
+            "slide": self.slide,
+            "origin": self.origin,
+            "group_by": self.group_by,
+            "measures": list(self.measures.items()),
+        }
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:

@@ -24,7 +24,7 @@ def look_at_sinks(desk: Desk, request: Request) -> None:
                 f"sink {name} has batch {one.number} of kind {one.kind}, and the table does not yet"
             )
             # a run finishes those of the source, a person all others
-            say = desk.note if one.kind == "source" else desk.wrong
+            say = desk.note if one.kind == "drain" else desk.wrong
             then = sink_state.finishing(desk.layout, one)
             if again := begun.get(one.kind):
                 then = desk.command("replay", f" {again.options} --yes")

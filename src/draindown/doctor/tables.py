@@ -12,14 +12,14 @@ from draindown.flow import (
     generations,
     integrity,
     proven,
-    refused_share,
+    quarantined_share,
     resume,
     table_features,
     withdrawals,
 )
 from draindown.flow.health import in_words
 from draindown.gate import waivers
-from draindown.gate.published import REFUSED_SHARE, Unpublished
+from draindown.gate.published import QUARANTINED_SHARE, Unpublished
 from draindown.lake.lost_files import lost_files, vacuumed
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
@@ -148,12 +148,10 @@ def _lacking(desk: Desk, lacking: int, audit: str) -> None:
     mine = {
         row.batch
         for row in commits
-        if row and row.kind == "source" and row.generation == desk.generation
+        if row and row.kind == "drain" and row.generation == desk.generation
     }
     have = {
-        number
-        for of, number in ledger_table.batches(desk.layout, "source")
-        if of == desk.generation
+        number for of, number in ledger_table.batches(desk.layout, "drain") if of == desk.generation
     }
     if len(mine - have) >= lacking:
         text = f"{what}; the next run adds it"
@@ -312,8 +310,8 @@ def _is_decided(request: Request, state: Unpublished, check: report.CheckPart) -
     failed = [one for one in check.expectations if not one.success]
     judged = waivers.apply_waivers(request.layout, failed, state.table_id, state.version)
     left = [one for one in judged if not one.waived]
-    held = all(verdict.success for verdict in refused_share.judged(request, state))
-    return all(one.name == REFUSED_SHARE for one in left) and (held or not left)
+    held = all(verdict.success for verdict in quarantined_share.judged(request, state))
+    return all(one.name == QUARANTINED_SHARE for one in left) and (held or not left)
 
 
 def _refused(step: report.StepReport, check: report.CheckPart) -> str:

@@ -29,8 +29,8 @@ _REFUSED = (
     "raw_bytes",
     "raw_length",
 )
-_RAW = ("part", "unit", "log", "position", "from", "until", "key", "value", "headers", "timestamp")
-_INPUT = ("batch", "slice", "units", "bytes", "records")
+_RAW = ("part", "input", "log", "position", "from", "until", "key", "value", "headers", "timestamp")
+_INPUT = ("batch", "slice", "inputs", "bytes", "records")
 _COUNTS = (
     "quarantined",
     "late",
@@ -39,7 +39,8 @@ _COUNTS = (
     "inserted",
     "updated",
     "deleted",
-    "remembered",
+    "tombstoned",
+    "hidden",
     "applied",
 )
 _ROWS = ":rows"  # suffix of the transaction app id of the target's batches

@@ -132,7 +132,7 @@ def _stop(baseline: Baseline, fault: Fault) -> Injection:
     if injection.expect(code == Exit.DONE, f"told to stop, it ended with {code} ({ended})"):
         injection.fired = (
             f"SIGTERM; it ended with 0 ({ended}) after {count(done, 'batch', 'batches')}"
-            if ended == "bounded"
+            if ended == "stopped"
             else ""
         )
         injection.expect(

@@ -184,11 +184,12 @@ def _refused(flow: str, mine: FlowHome, theirs: FlowHome) -> Iterator[Difference
     """Yield refused records that only one lake has, or that were refused for another reason."""
     told = []
     for layout in (mine, theirs):
-        sql = "select quarantine_id as id, origin['unit'] as unit, origin['position'] as position, reason, field from t"
+        place = "origin['input'] as input, origin['position'] as position"
+        sql = f"select quarantine_id as id, {place}, reason, field from t"
         rows = layout.tables.quarantine.rows(sql)
         told.append(
             {
-                (row["id"], row["reason"], row["field"]): f"{row['unit']}:{row['position']}"
+                (row["id"], row["reason"], row["field"]): f"{row['input']}:{row['position']}"
                 for row in rows
             }
         )
@@ -196,7 +197,7 @@ def _refused(flow: str, mine: FlowHome, theirs: FlowHome) -> Iterator[Difference
     for key in odd[:_SHOWN]:
         id, reason, field = key
         where = "the control" if key in told[0] else "the shuffled copy"
-        place = told[0].get(key) or told[1].get(key)
+        place = told[0].get(key) or told[1][key]
         why = f"{reason}{f':{field}' if field else ''}"
         yield Difference(
             flow, "quarantine", f"{place} ({id[:12]})", f"refused for {why} in {where} only"

@@ -306,7 +306,7 @@ def _pin(control: FlowHome, copy: FlowHome, draw: Random) -> list[list[int]]:
     """
     log = control.tables.intake(1)
     rows, schema = (
-        log.rows("select * from t order by slice, unit"),
+        log.rows("select * from t order by slice, input"),
         log.query("select * from t limit 0").schema,
     )
     own = pa.schema([field for field in schema if field.name not in intake.COLUMNS.names])

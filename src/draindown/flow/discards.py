@@ -126,7 +126,7 @@ def reads_input(kind: str) -> bool:
     """Return whether batches of this kind read slices. A new generation decides about their refused
     rows again.
     """
-    return kind == "source" or kind.startswith("replay:")
+    return kind == "drain" or kind.startswith("replay:")
 
 
 def last_batch(

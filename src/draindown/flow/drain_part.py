@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from draindown.base.findings import Finding
-from draindown.flow import refused_share
+from draindown.flow import quarantined_share
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -26,17 +26,17 @@ def part(
     committed before it died, which are `settled`. `others`: the other fields of the part.
     """
     rows = list(rows)
-    own = [row for row in rows if row.start == request.start]
-    settled = [row for row in rows if row.start != request.start]
+    own = [row for row in rows if row.attempt == request.start]
+    settled = [row for row in rows if row.attempt != request.start]
     of_run = ledger_table.of_run(request.layout, request.run_id)
-    verdict, findings = refused_share.told(request.declared, request.layout, of_run)
+    verdict, findings = quarantined_share.told(request.declared, request.layout, of_run)
     drain = DrainPart(
         generation=generation,
         unit=source_of(request).unit,
         batches=[row.as_dict() for row in own],
         settled=[row.as_dict() for row in settled],
         totals=ledger_rows.total(own),
-        refused_share=ledger_rows.refused_share(own),
+        quarantined_share=ledger_rows.quarantined_share(own),
         refused=verdict,
         sinks=ledger_rows.sink_totals(own),
         **others,

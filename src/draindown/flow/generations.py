@@ -24,7 +24,7 @@ from draindown.flow.checkpoint import Checkpoint, _restore, newest_directory
 from draindown.lake.home import FlowHome
 from draindown.lake.torn import UNREAD
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import GATE
+from draindown.ledger.rows import WITHDRAW
 from draindown.sources.slices import unread_after
 
 
@@ -248,7 +248,7 @@ def knows(layout: FlowHome, generation: int) -> bool:
     or the gate.
     """
     table = layout.tables.target
-    apps = (layout.app_id(generation, "rows", kind) for kind in ("source", "quarantine", GATE))
+    apps = (layout.app_id(generation, "rows", kind) for kind in ("drain", "release", WITHDRAW))
     return table.is_whole and any(table.last(app) is not None for app in apps)
 
 

@@ -98,9 +98,9 @@ class Health:
         return next((run.at for run in self.runs if run.mark in _SUCCESS), None)
 
     @property
-    def refused_share(self) -> float | None:
+    def quarantined_share(self) -> float | None:
         """Share of records that were refused, of the newest run that read any; None without."""
-        shares = (step.run.refused_share for run in self.runs for step in run.steps if step.run)
+        shares = (step.run.quarantined_share for run in self.runs for step in run.steps if step.run)
         return next((share for share in shares if share is not None), None)
 
     @cached_property
@@ -153,7 +153,7 @@ class Health:
             "last_success": _text(self.last_success),
             "last_run": self.newest_run and self.newest_run.mark,
             "at_work": holder and holder.run_id,
-            "refused_share": self.refused_share,
+            "quarantined_share": self.quarantined_share,
             "quarantined": dict(self.quarantine.by_reason or {}),
             "parked": waiting.parked,
             "published": pointer and pointer.version,

@@ -67,7 +67,7 @@ def hint(flow: FlowSpec, row: Mapping[str, Any]) -> str:
         return "raise the source's max_record_bytes, if such records are meant"
     if reason == "malformed":
         return _malformed(flow, raw, detail)
-    if reason == "missing":
+    if reason == "not_null":
         return _missing(flow, field, raw, detail)
     if reason == "type" and field in flow.columns:
         cell, known, _ = detail.rpartition(" is no ")

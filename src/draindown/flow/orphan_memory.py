@@ -15,10 +15,10 @@ from draindown.lake import delta
 from draindown.lake.home import FlowHome
 from draindown.lake.table import literal
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import GATE
+from draindown.ledger.rows import WITHDRAW
 
 _MEMORIES = ("tombstones", "hidden")
-_REPEATED = "source"
+_REPEATED = "drain"
 """Kind whose batches the live generation retries automatically."""
 
 
@@ -54,7 +54,7 @@ def _unmade(
     """Yield generation, kind and number of each batch that wrote to the memory and has no
     transaction in the target.
     """
-    kinds = (_REPEATED, "quarantine", GATE, *replays)
+    kinds = (_REPEATED, "release", WITHDRAW, *replays)
     every = [
         (n, kind) for n in range(1, live + 1) for kind in kinds if (n, kind) != (live, _REPEATED)
     ]

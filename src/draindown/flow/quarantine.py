@@ -41,7 +41,7 @@ COLUMNS = (
 """Columns of the quarantine table. `origin`: unit and position; of a withdrawn row the table and
 its version.
 """
-UNIT, POSITION = "origin['unit']", "origin['position']"
+UNIT, POSITION = "origin['input']", "origin['position']"
 """The fields of `origin` in the SQL of a query."""
 _OLDEST_FIRST = f"order by refused_at, {UNIT}, {POSITION}, quarantine_id"
 _ALL_OPEN = "select *, 'open' as state from t"
@@ -109,14 +109,14 @@ class Counts:
 
 def place_of(row: Mapping[str, Any]) -> str:
     """Return where a refused row came from, in the `file:line` form that editors open."""
-    return f"{row['origin']['unit']}:{row['origin']['position']}"
+    return f"{row['origin']['input']}:{row['origin']['position']}"
 
 
 def places(layout: FlowHome) -> list[dict[str, Any]]:
     """Return `quarantine_id`, `unit`, `position` and the refusing batch's `kind` of every row that
     was ever refused.
     """
-    sql = f"select quarantine_id, {UNIT} as unit, {POSITION} as position, kind from t"
+    sql = f"select quarantine_id, {UNIT} as input, {POSITION} as position, kind from t"
     return layout.tables.quarantine.rows(sql)
 
 
@@ -181,7 +181,7 @@ def _these(chosen: pa.Table) -> str:
     """
     if not chosen.num_rows:
         return "false"
-    units = sorted(chosen["unit"].to_pylist())
+    units = sorted(chosen["input"].to_pylist())
     between = f"{UNIT} between {literal(units[0])} and {literal(units[-1])}"
     return f"{between} and {_one_of(chosen['quarantine_id'].to_pylist())}"
 

@@ -241,7 +241,7 @@ def _told(
     listed = f"draindown report {layout.pipeline} --flow {layout.flow} --drift"
     match one.kind:
         case "new-field":
-            kept = "kept in _rescued, " if one.type != NO_VALUE else ""
+            kept = "kept in _rescued_data, " if one.type != NO_VALUE else ""
             return f"{kept}{_records(one)}; {where}", _step_for_field(
                 layout, flow, one, _beside(one, mine)
             )
@@ -255,7 +255,7 @@ def _told(
             )
             return f"no record of {one.unit} has it, {becomes}", _ask_or_rename(flow, one, mine)
     if one.name:
-        many = f"more than {MOST_ADDED} unknown fields in {count(one.rows, 'record')}, all left in _rescued"
+        many = f"more than {MOST_ADDED} unknown fields in {count(one.rows, 'record')}, all left in _rescued_data"
         return f"{many}; {where}", listed
     return (
         f"more than {MOST_REMEMBERED} names that the contract lacks; no more are remembered; {where}",
@@ -320,7 +320,10 @@ def _step_for_field(
     column = within(flow, sighting.name)
     if column is not None:
         again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
-        return f"name it in the type of column {column} of flow {layout.flow}, then {again}; till then _rescued has it"
+        return (
+            f"name it in the type of column {column} of flow {layout.flow}, then {again}; "
+            f"till then _rescued_data has it"
+        )
     kind = sighting.type if sighting.has_value else UNSEEN
     renamed = renamed_fields.renamed(flow, sighting.name, kind, sighting.with_it, beside)
     if renamed is None:
@@ -339,7 +342,7 @@ def _change_from(layout: FlowHome, flow: FlowSpec, one: Sighting, column: str) -
     entry = shlex.quote(renamed_fields.entry(flow, column, one.name))
     change = f"change the column to {entry} in columns of flow {layout.flow}, then "
     if not flow.columns[column].nullable or column in flow.target.essential:
-        again = f"draindown quarantine replay {layout.pipeline} --flow {layout.flow} --reason missing:{column} --yes"
+        again = f"draindown quarantine replay {layout.pipeline} --flow {layout.flow} --reason not_null:{column} --yes"
         return f"{change}take in the rows that were refused meanwhile: {again}"
     if not flow.target.kind.idempotent:
         return f"{change}run; {column} stays NULL in rows that were read meanwhile"
@@ -357,7 +360,7 @@ def _add_it(layout: FlowHome, flow: FlowSpec, one: Sighting) -> str:
     named = shlex.quote(f"{one.name}: {one.type}")
     add = f"add {named} to columns of flow {layout.flow}"
     if not flow.target.kind.idempotent:
-        return f"{add}; rows so far keep it in _rescued"
+        return f"{add}; rows so far keep it in _rescued_data"
     return f"{add}, run, then fill older rows: {_replay(layout, one)}"
 
 

@@ -141,16 +141,16 @@ class SinkState:
 
     @classmethod
     def _parsed(cls, content: dict[str, Any]) -> Self:
-        fill = content.get("fill")
+        fill = content["fill"]
         return cls(
             filled=str(content["filled"]),
             stale=str(content["stale"]),
             fills=int(content["fills"]),
-            fill=None if fill is None else Fill(**fill | {"bases": tuple(fill.get("bases", ()))}),
+            fill=None if fill is None else Fill(**fill | {"bases": tuple(fill["bases"])}),
             sendings=tuple(Sending(**one) for one in content["sendings"]),
             given_up=tuple(content["given_up"]),
-            skips=tuple(Skip(**one) for one in content.get("skips", ())),
-            bases=tuple(content.get("bases", ())),
+            skips=tuple(Skip(**one) for one in content["skips"]),
+            bases=tuple(content["bases"]),
         )
 
     def write(self, layout: FlowHome, name: str) -> None:
@@ -276,10 +276,10 @@ def finishing(layout: FlowHome, one: Sending) -> str:
     """
     where = f"{layout.pipeline} --flow {layout.flow}"
     begun_with = {
-        "source": f"draindown run {where}   # it finishes the batch",
+        "drain": f"draindown run {where}   # it finishes the batch",
         "replay": f"draindown doctor {where}   # names the replay; the same one again finishes the batch",
-        "quarantine": f"draindown quarantine replay {where} ...   # with the options as before; finishes the batch",
-        "gate": f"draindown gate quarantine {where} ...   # with the options as before; finishes the batch",
+        "release": f"draindown quarantine replay {where} ...   # with the options as before; finishes the batch",
+        "withdraw": f"draindown gate quarantine {where} ...   # with the options as before; finishes the batch",
     }
     return begun_with.get(
         one.kind.partition(":")[0], f"draindown doctor {where}   # says what waits"

@@ -18,7 +18,7 @@ from draindown.runs.report import StepReport
 from draindown.runs.unfinished import Unfinished
 
 _WELL = ("OK", "IDLE", "AT WORK")
-_RED = ("DIED", "FAILED", "REFUSED", "UNFINISHED", "WRONG")
+_RED = ("DIED", "FAILED", "OVER LIMIT", "UNFINISHED", "WRONG")
 MARKS = (*_WELL, *_RED, "NOT CHECKED", "STOPPED EARLY")
 """The first words of all verdicts."""
 

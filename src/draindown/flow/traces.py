@@ -48,7 +48,7 @@ def of_start(layout: FlowHome, run_id: str, start: str, log: Path) -> Traces:
     """
     began = begun_at(start)
     try:
-        batches = sum(row.start == start for row in ledger_table.of_run(layout, run_id))
+        batches = sum(row.attempt == start for row in ledger_table.of_run(layout, run_id))
     except UNREADABLE:
         batches = 0
     in_flight, written = None, list[datetime]()

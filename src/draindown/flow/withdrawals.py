@@ -15,7 +15,7 @@ from draindown.flow import generations, integrity
 from draindown.lake import delta
 from draindown.lake.home import FlowHome
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import GATE
+from draindown.ledger.rows import WITHDRAW
 
 REASON = "gate:"
 """Prefix of a withdrawn row's reason. The name of the expectation follows."""
@@ -33,7 +33,7 @@ def ever(layout: FlowHome) -> bool:
     # a damaged generation file must block neither readers nor the reset that repairs it
     except TerminalError:
         return bool(_begun(layout))
-    apps = (layout.app_id(number, "quarantine", GATE) for number in range(1, live + 1))
+    apps = (layout.app_id(number, "quarantine", WITHDRAW) for number in range(1, live + 1))
     return any(refused.last(app) is not None for app in apps)
 
 
@@ -46,14 +46,14 @@ def unfinished(layout: FlowHome) -> list[Name]:
     begun = _begun(layout)
     return sorted(
         name
-        for name in begun - ledger_table.batches(layout, GATE)
+        for name in begun - ledger_table.batches(layout, WITHDRAW)
         if not _may_be_committed(layout, name)
     )
 
 
 def rows_of(name: Name) -> str:
     """Return SQL that is true for the quarantine's rows of one batch."""
-    return f"kind = '{GATE}' and generation = {int(name[0])} and batch = {int(name[1])}"
+    return f"kind = '{WITHDRAW}' and generation = {int(name[0])} and batch = {int(name[1])}"
 
 
 def clean(layout: FlowHome, *, reached: StepHook) -> int:
@@ -73,8 +73,10 @@ def next_batch(layout: FlowHome, generation: int) -> int:
     """Return the number after the last committed batch. An interrupted batch is overwritten under
     its number.
     """
-    known = [batch for number, batch in ledger_table.batches(layout, GATE) if number == generation]
-    newest = layout.tables.target.last(layout.app_id(generation, "rows", GATE))
+    known = [
+        batch for number, batch in ledger_table.batches(layout, WITHDRAW) if number == generation
+    ]
+    newest = layout.tables.target.last(layout.app_id(generation, "rows", WITHDRAW))
     return max([*known, -1 if newest is None else newest], default=-1) + 1
 
 
@@ -84,7 +86,7 @@ def _may_be_committed(layout: FlowHome, name: Name) -> bool:
     """
     table = layout.tables.target
     of_gate, of_source = (
-        table.last(layout.app_id(name[0], "rows", kind)) for kind in (GATE, "source")
+        table.last(layout.app_id(name[0], "rows", kind)) for kind in (WITHDRAW, "drain")
     )
     if of_gate is None and of_source is None:
         return integrity.put_aside_last(layout, layout.tables.ledger) > name[0]
@@ -94,6 +96,6 @@ def _may_be_committed(layout: FlowHome, name: Name) -> bool:
 def _begun(layout: FlowHome) -> set[Name]:
     """Return the batches that have rows in the quarantine."""
     found = layout.tables.quarantine.rows(
-        f"select distinct generation, batch from t where kind = '{GATE}'"
+        f"select distinct generation, batch from t where kind = '{WITHDRAW}'"
     )
     return {(int(row["generation"]), int(row["batch"])) for row in found}

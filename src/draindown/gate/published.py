@@ -15,7 +15,7 @@ from draindown.ledger import foreign as ledger_foreign
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger.foreign import ForeignCommits
 
-REFUSED_SHARE = "refused_share"
+QUARANTINED_SHARE = "quarantined_share"
 """Name of the verdict on the refused share of the input. Reserved: no expectation of a suite has
 it.
 """
@@ -34,9 +34,8 @@ class Published(BaseModel):
         changed_rows: number of rows that this version published.
         start: the start of the check that published it, if its task announces that by an asset
             event.
-        foreign: the commits of others whose change that version has; None if an earlier version of
-            draindown published it. Kept here, they stay known however many batches follow, and once
-            the log has lost them.
+        foreign: the commits of others whose change that version has. Kept here, they stay
+            known however many batches follow, and once the log has lost them.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

@@ -6,7 +6,7 @@ import shlex
 
 from draindown.base import formatting
 from draindown.base.errors import GateFailed
-from draindown.gate.published import REFUSED_SHARE, UNJUDGED
+from draindown.gate.published import QUARANTINED_SHARE, UNJUDGED
 from draindown.lake.home import FlowHome
 from draindown.runs.report import CheckPart, Expectation
 
@@ -32,7 +32,7 @@ def refusal(layout: FlowHome, part: CheckPart, *, keyed: bool) -> Refused:
         e for e in failed if not e.detail.startswith(UNJUDGED)
     ]  # a waiver can't repair a suite
     single = [e for e in failed if keyed and e.scope == "changed" and e.unexpected]
-    refused = [e for e in failed if e.name == REFUSED_SHARE]
+    refused = [e for e in failed if e.name == QUARANTINED_SHARE]
     before = (
         "none was published yet"
         if part.published_before is None

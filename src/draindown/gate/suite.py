@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from draindown.config.expressions import check_code_free
-from draindown.gate.published import REFUSED_SHARE
+from draindown.gate.published import QUARANTINED_SHARE
 
 
 def names(suite: Mapping[str, Any] | None) -> list[str]:
@@ -29,7 +29,7 @@ def names(suite: Mapping[str, Any] | None) -> list[str]:
         numbered = (f"{name}#{n}" for n in count(2))
         chosen = (
             name
-            if name not in (*found, REFUSED_SHARE)
+            if name not in (*found, QUARANTINED_SHARE)
             else next(n for n in numbered if n not in taken)
         )
         taken.add(chosen)

@@ -20,8 +20,7 @@ class Waiver(BaseModel):
     """A person's decision that one expectation may fail for now.
 
     `table`: Delta's id of the table whose versions `until_version` counts. None if there was no
-    table yet, or an earlier version of draindown wrote the waiver: it counts the versions of any
-    table.
+    table yet: it counts the versions of any table.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

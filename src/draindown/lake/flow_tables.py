@@ -63,7 +63,7 @@ def flow_tables(layout: FlowHome, generation: int) -> tuple[FlowTable, ...]:
 
 def _decisions(layout: FlowHome) -> Iterator[FlowTable]:
     asked = "from a copy: people made them"
-    late_keys = ("number", "late_id", "source_table", "unit", "position")
+    late_keys = ("number", "late_id", "source_table", "input", "position")
     yield FlowTable(
         "late decisions",
         layout.tables.late_decisions,
@@ -99,7 +99,7 @@ def _pinned(layout: FlowHome, generation: int) -> Iterator[FlowTable]:
 
 def _of_batches(layout: FlowHome) -> Iterator[FlowTable]:
     """Yield the tables that a batch writes, in its order."""
-    held, place = ("part", "unit", "log", "position", "from"), ("generation", "kind", "batch")
+    held, place = ("part", "input", "log", "position", "from"), ("generation", "kind", "batch")
     yield _written(
         "raw",
         layout.tables.raw,
@@ -111,7 +111,7 @@ def _of_batches(layout: FlowHome) -> Iterator[FlowTable]:
         "inputs",
         layout.tables.inputs,
         "what each batch read",
-        (*place, "unit", "from"),
+        (*place, "input", "from"),
         _RESET,
         compacted=True,
     )
@@ -131,18 +131,20 @@ def _of_batches(layout: FlowHome) -> Iterator[FlowTable]:
     )
     yield _written("tombstones", layout.tables.tombstones, "deleted keys", (), _RESET)
     yield _written(
-        "hidden",
+        "hidden events",
         layout.tables.hidden,
         "events that no row of a history holds whole",
         (),
         _RESET,
+        purpose="hidden",
     )
     yield _written(
-        "snapshots",
+        "state",
         layout.tables.snapshots,
         "states of a processor's fold",
         (),
         "by the next run of each key",
+        purpose="snapshots",
     )
     if layout.has_sinks:
         keys = ("sink", "generation", "kind", "batch", "key")

@@ -1,7 +1,7 @@
 """The home of a flow in a lake: its Delta tables as objects, and where everything else is. The only
 module that builds paths.
 
-tables/<table>  tombstones/<table>  hidden/<table>  ledger/<flow>  inputs/<flow>   for every reader of the lake
+tables/<table>  tombstones/<table>  hidden_events/<table>  ledger/<flow>  inputs/<flow>   for every reader of the lake
 quarantine/<flow>  late/<flow>  raw/<flow>  unsendable/<flow>      raw: for the owner, who may share it
 _draindown/<pipeline>/<flow>/                       draindown's own state
 _draindown/lake.json                                which lake it is
@@ -82,7 +82,7 @@ class FlowHome:
         directories.make(f"{state_of(self.lake)}/{self.pipeline}")
         directories.make(self.home, private=True)
 
-    def app_id(self, generation: int, purpose: str, kind: str = "source") -> WriterId:
+    def app_id(self, generation: int, purpose: str, kind: str = "drain") -> WriterId:
         """Return the id of a generation's writes of one kind and purpose (`rows`, `tombstones`,
         `quarantine`).
         """
@@ -364,12 +364,12 @@ class Tables:
     @property
     def hidden(self) -> Table:
         """Events that no row of a history holds whole."""
-        return self._of("hidden", f"hidden/{self.home.table_name}")
+        return self._of("hidden_events", f"hidden_events/{self.home.table_name}")
 
     @property
     def snapshots(self) -> Table:
         """The states of a processor's fold."""
-        return self._of("snapshots", f"snapshots/{self.home.flow}")
+        return self._of("state", f"state/{self.home.flow}")
 
     def memory(self, name: str) -> Table:
         """Return the table beside the target by the name that its kind has: `tombstones`, `hidden`

@@ -189,7 +189,7 @@ def answer(
         if pins:
             return "open" if own in pins else "not pinned"
         return "open" if known in ("", own) else "another"
-    if found == "unmarked":  # a lake of an older version has no identity
+    if found == "unmarked":  # its identity was removed, or a copy left it out
         return "unmarked" if known or pins else "begin"
     if known or pins:
         return "absent"

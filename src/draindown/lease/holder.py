@@ -85,10 +85,10 @@ def unfenced(layout: FlowHome) -> list[str]:
     of a later commit.
     """
     try:
-        found = layout.unfenced.read() or {}
-    except ValueError:
+        found = layout.unfenced.read()
+        return [] if found is None else [str(path) for path in found["tables"]]
+    except (ValueError, LookupError):
         return []
-    return [str(path) for path in found.get("tables", ())]
 
 
 def remember_unfenced(layout: FlowHome, epoch: int, tables: Sequence[str]) -> None:

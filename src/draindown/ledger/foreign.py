@@ -124,7 +124,7 @@ def generation_before(layout: FlowHome, commits: Iterable[Commit]) -> int:
     )
     if oldest is None:
         return 1
-    begins = oldest.kind == "source" and oldest.batch == 0
+    begins = oldest.kind == "drain" and oldest.batch == 0
     return oldest.generation - 1 if begins else oldest.generation
 
 

@@ -26,7 +26,7 @@ SCHEMA = pa.schema(
         ("generation", pa.int32()),
         ("kind", pa.string()),
         ("batch", pa.int64()),
-        ("unit", pa.string()),
+        ("input", pa.string()),
     ]
     + [(name, pa.int64()) for name in ("from", "until", "bytes", "records")]
 )
@@ -80,7 +80,7 @@ def conserve(row: BatchRow, inputs: Sequence[Input]) -> None:
     Raises TerminalError `ledger-does-not-add-up`, which names every sum that fails.
     """
     sums = {
-        "units": (row.units, len({one.unit for one in inputs})),
+        "inputs": (row.inputs, len({one.unit for one in inputs})),
         "bytes": (row.bytes, sum(one.bytes for one in inputs)),
         "records": (row.records, sum(one.records for one in inputs)),
     }
@@ -107,7 +107,7 @@ def by_batch(layout: FlowHome, where: str = "") -> dict[Place, list[Input]]:
     """Return all inputs by batch, or those of the batches that `where` (SQL) selects."""
     found: dict[Place, list[Input]] = {}
     for row in layout.tables.inputs.rows(f"select * from t {where}"):
-        one = Input(row["unit"], row["from"], row["until"], row["bytes"], row["records"])
+        one = Input(row["input"], row["from"], row["until"], row["bytes"], row["records"])
         found.setdefault((row["generation"], row["kind"], row["batch"]), []).append(one)
     return found
 
@@ -116,7 +116,7 @@ def has_any(layout: FlowHome, units: Collection[str]) -> bool:
     """Return whether some batch, or an attempt at one, read one of these units."""
     names = ", ".join(literal(name) for name in units) or "null"
     return bool(
-        layout.tables.inputs.rows(f"select 1 as one from t where unit in ({names}) limit 1")
+        layout.tables.inputs.rows(f"select 1 as one from t where input in ({names}) limit 1")
     )
 
 
@@ -132,7 +132,7 @@ def _is(generation: int, kind: str, batch: int) -> str:
 def _flat(place: Place, one: Input) -> dict[str, Any]:
     generation, kind, batch = place
     ends = {"from": one.start, "until": one.until, "bytes": one.bytes, "records": one.records}
-    return {"generation": generation, "kind": kind, "batch": batch, "unit": one.unit} | ends
+    return {"generation": generation, "kind": kind, "batch": batch, "input": one.unit} | ends
 
 
 def _unit(one: Input) -> tuple[str, int]:

@@ -16,17 +16,18 @@ from typing import Any, Literal
 
 from draindown.base.errors import TerminalError
 from draindown.lake.commits import Commit
+from draindown.lake.formats import FIELD, FORMAT, refuse_unknown
 from draindown.lake.transactions import WriterId
 
 Place = tuple[int, str, int]
 """Key of a batch, unique within a flow: generation, kind, number."""
-BatchKind = Literal["source", "quarantine", "replay", "gate"]
+BatchKind = Literal["drain", "release", "replay", "withdraw"]
 BatchForm = Literal["land", "derive", "history", "partial"]
 """What a batch does: records to rows of a target by a contract, to its history, or to its columns
 one by one; touched keys to it by a query."""
-GATE: BatchKind = "gate"
+WITHDRAW: BatchKind = "withdraw"
 """Kind of a batch that moves rows from the target to the quarantine."""
-FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
+FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "tombstoned")
 RUNS = ("opened", "split", "closed", "reopened", "changed", "joined", "removed")
 """What a batch of a history does to rows: it inserts, updates and deletes them."""
 _RECORDS = ("records", ("applied", "superseded", "duplicate", "quarantined", "late"))
@@ -40,16 +41,16 @@ SUMS: Mapping[BatchForm, Sequence[tuple[str, tuple[str, ...]]]] = {
         ("deleted", ("joined", "removed")),
     ),
     "derive": (
-        ("records", ("used", "irrelevant", "late")),
-        ("touched", ("inserted", "updated", "deleted", "unchanged", "absent")),
+        ("records", ("used", "unused", "late")),
+        ("recomputed", ("inserted", "updated", "deleted", "unchanged", "empty")),
     ),
 }
 """By form, the sums that hold in each row: a number, and those that it is the sum of. See
 `BatchRow`.
 """
-ACCOUNT = ("used", "irrelevant", "touched", "unchanged", "absent")
+ACCOUNT = ("used", "unused", "recomputed", "unchanged", "empty")
 COUNTED = (
-    "units",
+    "inputs",
     "bytes",
     "records",
     "quarantined",
@@ -57,15 +58,13 @@ COUNTED = (
     *FATES,
     "applied",
     *ACCOUNT,
-    "events",
+    "hidden",
     *RUNS,
 )
-SINK_FATES = ("sent", "deleted", "passed", "unsendable")
-"""What becomes of a row at a sink: sent, deleted there, passed over as `where` says, or not to be
-held by it.
+SINK_FATES = ("sent", "deleted", "filtered", "unsendable")
+"""What becomes of a row at a sink: sent, deleted there, filtered by `where`, or not to be held by
+it.
 """
-_FORMERLY = "cut"
-"""The name of `slice` in ledgers and commits of earlier versions."""
 TIMES = ("changed_at", "started_at", "finished_at")
 _KEY = "draindown"
 _SWAP = "draindown_rebuilt"
@@ -77,14 +76,14 @@ class BatchRow:
     wall time.
 
         records = applied + superseded + duplicate + quarantined + late
-        applied = inserted + updated + deleted + remembered
+        applied = inserted + updated + deleted + tombstoned
 
     A batch of a derived flow (`form`: derive) has two accounts instead. Its input are images of
-    rows: a changed row of the source as it was, or as it is. Its output are touched keys,
+    rows: a changed row of the source as it was, or as it is. Its output are touched rows,
     recomputed and compared with the table.
 
-        records = used + irrelevant + late
-        touched = inserted + updated + deleted + unchanged + absent
+        records = used + unused + late
+        recomputed = inserted + updated + deleted + unchanged + empty
 
     A batch of a history (`form`: history) has records as the first and rows as the second account.
     `applied` are events that count, whether a row shows them or not:
@@ -100,19 +99,18 @@ class BatchRow:
 
         records = applied + superseded + duplicate + quarantined + late
 
-    `units`, `bytes`, `records`: sums of the batch's inputs, which are in the table `inputs`. A
-    batch that reads no source (kinds quarantine and gate) has records and no units. `irrelevant`:
-    images without a trace in what the query reads, such as an update of other columns. `absent`:
-    touched keys that neither the query returns nor the table has. `reread`: rows in the files of
-    the sources that could hold rows of touched keys, of those that are read again; 0 in rows of
-    older versions. `remembered`: deletes of keys that the target did not hold, or of which it keeps
-    newer columns; of a history the events that were added to the hidden. `history`: by which
-    columns a history was folded, or rows were merged, as JSON. `changed_at`: timestamp of the rows
-    that the batch changed, later than that of every earlier batch. `start`: the start of the step
-    that committed the batch; "" in rows of older versions. `sinks`: by sink, what became of the
-    rows there: applied = sent + deleted + passed + unsendable. A sink of refused rows has their
-    number as `quarantined` in the place of applied; of rows that are merged it is those that
-    differ.
+    `inputs`, `bytes`, `records`: sums of what the batch read, which is in the table `inputs`. A
+    batch that reads no source (kinds release and withdraw) has records and no inputs. `unused`:
+    images without a trace in what the query reads, such as an update of other columns. `empty`:
+    touched rows that neither the query returns nor the table has. `reread`: rows in the files of
+    the sources that could hold touched rows, of those that are read again. `tombstoned`: deletes of
+    keys that the target did not hold, or of which it keeps newer columns. `hidden`: of a history
+    the events that were added to the hidden ones. `history`: by which columns a history was folded,
+    or rows were merged, as JSON. `changed_at`: timestamp of the rows that the batch changed, later
+    than that of every earlier batch. `attempt`: the start of the step that committed the batch.
+    `sinks`: by sink, what became of the rows there: applied = sent + deleted + filtered +
+    unsendable. A sink of quarantined rows has their number as `quarantined` in the place of
+    applied; of rows that are merged it is those that differ.
     """
 
     pipeline: str
@@ -120,9 +118,9 @@ class BatchRow:
     generation: int
     batch: int
     run_id: str
-    kind: BatchKind = "source"
+    kind: BatchKind = "drain"
     slice: int = 0
-    units: int = 0
+    inputs: int = 0
     bytes: int = 0
     records: int = 0
     quarantined: int = 0
@@ -132,7 +130,7 @@ class BatchRow:
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
-    remembered: int = 0
+    tombstoned: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     sinks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     max_sequence: str | None = None
@@ -141,15 +139,16 @@ class BatchRow:
     finished_at: datetime | None = None
     seconds: float = 0.0
     table_version: int = -1
-    start: str = ""
+    attempt: str = ""
     form: BatchForm = "land"
+    applied: int = 0
     used: int = 0
-    irrelevant: int = 0
-    touched: int = 0
+    unused: int = 0
+    recomputed: int = 0
     unchanged: int = 0
-    absent: int = 0
+    empty: int = 0
     reread: int = 0
-    events: int = 0
+    hidden: int = 0
     opened: int = 0
     split: int = 0
     closed: int = 0
@@ -158,6 +157,11 @@ class BatchRow:
     joined: int = 0
     removed: int = 0
     history: str = ""
+
+    def __post_init__(self) -> None:
+        if self.form in ("land", "derive"):  # as many as the commit changed and tombstones remember
+            applied = self.inserted + self.updated + self.deleted + self.tombstoned
+            object.__setattr__(self, "applied", applied)
 
     @property
     def place(self) -> Place:
@@ -175,13 +179,6 @@ class BatchRow:
         return WriterId(f"{purpose}:{self.generation}:{self.kind}{apart}")
 
     @property
-    def applied(self) -> int:
-        """Rows that changed the target or the tombstones; of a history the events that count."""
-        if self.form in ("history", "partial"):
-            return self.events
-        return self.inserted + self.updated + self.deleted + self.remembered
-
-    @property
     def offered(self) -> int:
         """Rows that each sink is asked to take: those applied; of rows that are merged, those that
         differ.
@@ -191,13 +188,9 @@ class BatchRow:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the row as a flat, JSON-ready dict, including `applied`. Times are ISO 8601."""
+        """Return the row as a flat, JSON-ready dict. Times are ISO 8601."""
         sinks = {name: dict(counts) for name, counts in self.sinks.items()}
-        row = asdict(self) | {
-            "applied": self.applied,
-            "reasons": dict(self.reasons),
-            "sinks": sinks,
-        }
+        row = asdict(self) | {"reasons": dict(self.reasons), "sinks": sinks}
         return {k: v.isoformat() if isinstance(v, datetime) else v for k, v in row.items()}
 
     @classmethod
@@ -205,8 +198,6 @@ class BatchRow:
         """Inverse of `as_dict`. Ignores fields that this version does not have."""
         known = {f.name for f in fields(cls)}
         values = {k: v for k, v in row.items() if k in known and v is not None}
-        if row.get(_FORMERLY) is not None:
-            values.setdefault("slice", row[_FORMERLY])
         for name in TIMES:
             if isinstance(values.get(name), str):
                 values[name] = datetime.fromisoformat(values[name])
@@ -217,7 +208,7 @@ class BatchRow:
 
     def as_metadata(self) -> str:
         """Return what is known before the target's commit, as JSON for its `userMetadata`."""
-        return json.dumps({_KEY: self.as_dict()}, separators=(",", ":"))
+        return json.dumps({_KEY: {FIELD: FORMAT, **self.as_dict()}}, separators=(",", ":"))
 
 
 def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None = None) -> BatchRow:
@@ -290,10 +281,14 @@ def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
 
 
 def from_commit(commit: Commit) -> BatchRow | None:
-    """Return the ledger row of a target's commit, or None if draindown did not write the commit."""
+    """Return the ledger row of a target's commit, or None if draindown did not write the commit.
+
+    Raises TerminalError `format-unknown`.
+    """
     known = commit.note.get(_KEY)
     if not isinstance(known, dict):
         return None
+    refuse_unknown(f"the batch of table version {commit.version}", known.get(FIELD))
     finished = datetime.fromtimestamp(commit.timestamp / 1000, UTC)
     row = replace(BatchRow.from_dict(known), finished_at=finished, table_version=commit.version)
     if row.started_at is not None:
@@ -323,7 +318,9 @@ def adds_up(commit: Commit) -> bool:
     """Return whether `closed` accepts a commit."""
     try:
         return closed(commit) is not None
-    except TerminalError:
+    except TerminalError as error:
+        if error.code != "ledger-does-not-add-up":
+            raise
         return False
 
 
@@ -344,14 +341,21 @@ class Swap:
 
     def as_metadata(self) -> str:
         """Return the metadata as JSON for the commit's `userMetadata`."""
-        return json.dumps({_SWAP: asdict(self)}, separators=(",", ":"))
+        return json.dumps({_SWAP: {FIELD: FORMAT, **asdict(self)}}, separators=(",", ":"))
 
 
 def swap_of(commit: Commit) -> Swap | None:
-    """Return the swap metadata of a target's commit; None for every other commit."""
+    """Return the swap metadata of a target's commit; None for every other commit.
+
+    Raises TerminalError `format-unknown`.
+    """
+    known = commit.note.get(_SWAP)
+    if not isinstance(known, dict):
+        return None
+    refuse_unknown(f"the rebuild of table version {commit.version}", known.get(FIELD))
     try:
-        return Swap(**commit.note[_SWAP])
-    except (KeyError, TypeError):
+        return Swap(**{name: value for name, value in known.items() if name != FIELD})
+    except TypeError:
         return None
 
 
@@ -366,14 +370,14 @@ def newest_sequence(texts: Iterable[str]) -> str | None:
         return max(known)
 
 
-def refused_share(rows: Iterable[BatchRow]) -> float | None:
+def quarantined_share(rows: Iterable[BatchRow]) -> float | None:
     """Return the fraction of refused records in source batches, 0 to 1; None if there are no
     records.
 
     Replays, released rows and withdrawals do not count. Their records came in before, or a person
     refused them.
     """
-    source = [row for row in rows if row.kind == "source"]
+    source = [row for row in rows if row.kind == "drain"]
     records = sum(row.records for row in source)
     return sum(row.quarantined for row in source) / records if records else None
 

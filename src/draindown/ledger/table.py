@@ -20,9 +20,9 @@ from draindown.lake.table import UNREADABLE, literal, moment
 from draindown.ledger import target_log
 from draindown.ledger.rows import (
     ACCOUNT,
-    GATE,
     RUNS,
     TIMES,
+    WITHDRAW,
     BatchKind,
     BatchRow,
     closed,
@@ -38,10 +38,10 @@ SCHEMA = pa.schema(
         ("batch", pa.int64()),
     ]
     + [("run_id", pa.string()), ("kind", pa.string()), ("slice", pa.int64())]
-    + [(name, pa.int64()) for name in ("units", "bytes", "records", "quarantined", "late")]
+    + [(name, pa.int64()) for name in ("inputs", "bytes", "records", "quarantined", "late")]
     + [
         (name, pa.int64())
-        for name in ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
+        for name in ("superseded", "duplicate", "inserted", "updated", "deleted", "tombstoned")
     ]
     + [("reasons", pa.string()), ("max_sequence", pa.string())]
     + [(name, _TIME) for name in TIMES]
@@ -49,7 +49,7 @@ SCHEMA = pa.schema(
         ("seconds", pa.float64()),
         ("table_version", pa.int64()),
         ("applied", pa.int64()),
-        ("start", pa.string()),
+        ("attempt", pa.string()),
     ]
     + [
         ("form", pa.string()),
@@ -57,7 +57,7 @@ SCHEMA = pa.schema(
         ("sinks", pa.string()),
         ("reread", pa.int64()),
     ]
-    + [(name, pa.int64()) for name in ("events", *RUNS)]
+    + [(name, pa.int64()) for name in ("hidden", *RUNS)]
     + [("history", pa.string())]
 )
 _LOOK_BACK = 100
@@ -89,7 +89,7 @@ def record_rebuilt(layout: FlowHome, generation: int, version: int) -> None:
         delta.append(
             layout.tables.ledger,
             flat,
-            app=(f"ledger:{generation}:source", rows[-1].batch),
+            app=(f"ledger:{generation}:drain", rows[-1].batch),
             widen=True,
         )
 
@@ -206,7 +206,7 @@ def so_far(layout: FlowHome, run_id: str) -> str:
         return "no batch of it is committed yet"
     batches, records = (
         count(len(rows), "batch", "batches"),
-        count(sum(row.records for row in rows), "row"),
+        count(sum(row.records for row in rows), "record"),
     )
     return f"{batches} of it committed so far, {records}"
 
@@ -217,7 +217,7 @@ def source_after(layout: FlowHome, version: int) -> list[BatchRow]:
     Includes batches that are only in the target's newest commits because a driver died before
     recording them.
     """
-    known = _where(layout, f"kind = 'source' and table_version > {int(version)}")
+    known = _where(layout, f"kind = 'drain' and table_version > {int(version)}")
     places = {row.place for row in known}
     found = map(from_commit, target_log.commits(layout, _LOOK_BACK))
     mine = [
@@ -226,7 +226,7 @@ def source_after(layout: FlowHome, version: int) -> list[BatchRow]:
     late = [
         row
         for row in mine
-        if row.kind == "source" and row.table_version > version and row.place not in places
+        if row.kind == "drain" and row.table_version > version and row.place not in places
     ]
     return sorted([*known, *late], key=lambda row: (row.generation, row.table_version, row.batch))
 
@@ -250,7 +250,7 @@ def by_stamp(layout: FlowHome, stamps: Collection[datetime]) -> dict[datetime, B
 
 def of_source(layout: FlowHome, condition: str) -> list[BatchRow]:
     """Return the ledger rows of source batches that a condition in SQL selects, oldest first."""
-    return _where(layout, f"kind = 'source' and {condition}")
+    return _where(layout, f"kind = 'drain' and {condition}")
 
 
 def _where(layout: FlowHome, condition: str) -> list[BatchRow]:
@@ -260,7 +260,7 @@ def _where(layout: FlowHome, condition: str) -> list[BatchRow]:
 
 def units_read(layout: FlowHome) -> int:
     """Return the number of units that a generation has read; the maximum over all generations."""
-    per_generation = "select sum(units) as n from t where kind = 'source' group by generation"
+    per_generation = "select sum(inputs) as n from t where kind = 'drain' group by generation"
     return _one(layout, f"select max(n) as n from ({per_generation})") or 0
 
 
@@ -294,15 +294,15 @@ def last_with(
     if none did.
     """
     counted = {
-        "tombstones": f"{_NO_HISTORY} and deleted + remembered > 0",
-        "hidden": f"not {_NO_HISTORY} and remembered > 0",
+        "tombstones": f"{_NO_HISTORY} and deleted + tombstoned > 0",
+        "hidden": "hidden > 0",
         "quarantine": "quarantined > 0",
     }[what]
-    where = f"generation = {int(generation)} and kind = 'source' and {counted}"
+    where = f"generation = {int(generation)} and kind = 'drain' and {counted}"
     return _one(layout, f"select max(batch) as n from t where {where}")
 
 
-_NO_HISTORY = "coalesce(form, 'land') <> 'history'"
+_NO_HISTORY = "form <> 'history'"
 
 
 @dataclass(frozen=True)
@@ -328,15 +328,15 @@ def sums(layout: FlowHome, generation: int | None = None) -> Sums:
     (None).
     """
     where = (
-        "" if generation is None else f" where generation = {int(generation)} and kind = 'source'"
+        "" if generation is None else f" where generation = {int(generation)} and kind = 'drain'"
     )
     sql = (
         "select count(*) as rows, count(distinct batch) as batches, max(batch) as newest, "
         "max(table_version) as last_version, coalesce(sum(inserted) - sum(deleted), 0) as net, "
         # the gate deletes rows without a tombstone and keeps them in the quarantine
-        f"coalesce(sum(case when kind = '{GATE}' or not {_NO_HISTORY} then 0 else deleted + remembered end), 0) "
-        f"as deletes, coalesce(sum(case when {_NO_HISTORY} then 0 else remembered end), 0) as hidden, "
-        f"coalesce(sum(case when kind = '{GATE}' then records else quarantined end), 0) as refused from t"
+        f"coalesce(sum(case when kind = '{WITHDRAW}' or not {_NO_HISTORY} then 0 else deleted + tombstoned end), 0) "
+        f"as deletes, coalesce(sum(hidden), 0) as hidden, "
+        f"coalesce(sum(case when kind = '{WITHDRAW}' then records else quarantined end), 0) as refused from t"
     )
     return next((Sums(**row) for row in _rows(layout, sql + where)), Sums())
 

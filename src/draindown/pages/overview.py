@@ -35,20 +35,20 @@ _TEMPLATES = Environment(
     trim_blocks=True,
 )
 _LEDGER = 30
-_LANDED = ("units", "records", "applied", "superseded", "duplicate", "quarantined", "refused")
+_LANDED = ("inputs", "records", "applied", "superseded", "duplicate", "quarantined", "share")
 _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "land": {name: name for name in _LANDED},
     "derive": {
-        "units": "units",
-        "images": "records",
+        "inputs": "inputs",
+        "changes": "records",
         "used": "used",
-        "irrelevant": "irrelevant",
+        "unused": "unused",
         "late": "late",
     }
-    | {"keys": "touched"}
-    | {name: name for name in ("inserted", "updated", "deleted", "unchanged", "absent")},
-    "history": {name: name for name in (*_LANDED, *RUNS)} | {"hidden": "remembered"},
-    "partial": {name: name for name in (*_LANDED, "inserted", "updated", "deleted", "remembered")},
+    | {"recomputed": "recomputed"}
+    | {name: name for name in ("inserted", "updated", "deleted", "unchanged", "empty")},
+    "history": {name: name for name in (*_LANDED, *RUNS, "hidden")},
+    "partial": {name: name for name in (*_LANDED, "inserted", "updated", "deleted", "tombstoned")},
 }
 """Columns of the ledger as the page shows it, by form of the batches: heading to name in
 `FlowView.ledger`.
@@ -60,7 +60,7 @@ class RunView:
     """A run of a flow: verdict and card.
 
     `mark`: the first words of the verdict, `what` the rest of it without the flow. `at`: when that
-    was, as text. `refused` is the refused share of its records, as text, unless the verdict says
+    was, as text. `refused` is the quarantined share of its records, as text, unless the verdict says
     it; `failed` whether a person should look at the run.
     """
 
@@ -196,8 +196,8 @@ def _holder(health: Health) -> str:
 
 def _run(found: Standing) -> RunView:
     what = found.said.removeprefix(found.mark).strip().partition("  ")[2]
-    share = next((step.run.refused_share for step in found.steps if step.run), None)
-    refused = f"{percent(share)} refused" if share and "% refused" not in what else ""
+    share = next((step.run.quarantined_share for step in found.steps if step.run), None)
+    refused = f"{percent(share)} quarantined" if share and "% quarantined" not in what else ""
     return RunView(
         found.run_id, found.mark, what, found.card, in_words(found.at), refused, failed=found.is_red
     )
@@ -205,7 +205,7 @@ def _run(found: Standing) -> RunView:
 
 def _batch(row: BatchRow) -> dict[str, object]:
     shown = {
-        "refused": percent(row.quarantined / row.records) if row.records else "",
+        "share": percent(row.quarantined / row.records) if row.records else "",
         "at": in_words(row.finished_at),
     }
     return row.as_dict() | shown

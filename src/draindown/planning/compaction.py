@@ -313,7 +313,7 @@ def vacuumed(layout: FlowHome) -> dict[str, Any]:
     or torn.
     """
     try:
-        found: dict[str, Any] = (layout.vacuumed.read() or {}).get("tables", {})
+        found: dict[str, Any] = (layout.vacuumed.read() or {"tables": {}})["tables"]
         for one in found.values():
             _ = now() - datetime.fromisoformat(one["at"])
     # torn file: the tables are vacuumed again, which finds nothing

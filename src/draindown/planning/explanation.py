@@ -77,7 +77,7 @@ def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
     derivation, source = flow.derivation, _source(state, flow)
     tables = source.tables
     rows = [
-        row for row in ledger_table.recent(state, _RECENT) if row.kind == "source" and row.reread
+        row for row in ledger_table.recent(state, _RECENT) if row.kind == "drain" and row.reread
     ]
     waited_for = [table.finding() for table in tables if not table.is_ready]
     refused = _refused(state, source)
@@ -128,7 +128,7 @@ def expected_seconds(state: FlowState, sources: Sequence[Reach]) -> float | None
     """
     images = sum(one.of_rows if one.since is None else one.changed for one in sources)
     rows = [
-        row for row in ledger_table.recent(state, _RECENT) if row.kind == "source" and row.records
+        row for row in ledger_table.recent(state, _RECENT) if row.kind == "drain" and row.records
     ]
     took = batch_seconds([(row.records, row.seconds) for row in rows], images) if images else None
     return (

@@ -205,7 +205,7 @@ def plan(
     live = [
         row.batch
         for row in ledger
-        if (row.generation, row.kind) == (state.live_generation, "source")
+        if (row.generation, row.kind) == (state.live_generation, "drain")
     ]
     refuse_lost(state, state.live_generation, max(live, default=None))
     state.refuse_behind()
@@ -338,7 +338,7 @@ def _forecast_seconds(
     """Return the expected seconds for `batches` of `size` bytes in total with startup; None without
     similar history.
     """
-    rows = [row for row in ledger if row.kind == "source" and row.bytes]
+    rows = [row for row in ledger if row.kind == "drain" and row.bytes]
     took = batch_seconds([(row.bytes, row.seconds) for row in rows], size / max(batches, 1))
     if took is None:
         return None

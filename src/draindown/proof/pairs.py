@@ -29,7 +29,7 @@ def query(part: Pairing, types: Sequence[Mapping[str, str]]) -> str:
     columns |= {name: f"r.{identifier(own)}" for name, own in part.of_right(known[1]).items()}
     for side, alias in enumerate("lr"):
         if ORIGIN_KEY[side] in part.made():
-            columns[ORIGIN_KEY[side]] = f"{alias}._origin.unit || ':' || {alias}._origin.position"
+            columns[ORIGIN_KEY[side]] = f"{alias}._origin.input || ':' || {alias}._origin.position"
     on = [
         f"l.{identifier(one)} = r.{identifier(other)}"
         for one, other in zip(part.own(0), part.own(1), strict=True)
@@ -81,7 +81,7 @@ def _side(part: Pairing, side: int, types: Sequence[Mapping[str, str]]) -> Sourc
     ]  # not an origin, nor the start of a history's row
     conditions = []
     if part.has_origin(side):
-        conditions.append(f"_s._origin.unit || ':' || _s._origin.position = _r.{ORIGIN_KEY[side]}")
+        conditions.append(f"_s._origin.input || ':' || _s._origin.position = _r.{ORIGIN_KEY[side]}")
     counts = "true"
     if side and isinstance(part, Join) and part.times:
         left, right = (

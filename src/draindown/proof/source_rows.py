@@ -48,7 +48,7 @@ def late_rows(table: str, time: str, accept: int, row: str = "") -> str:
     late = f"epoch_us({row}{identifier(time)}) < epoch_us({row}_arrived_at) - {accept * 1_000_000}"
     came = f"coalesce({late}, false)"  # a row without a time is not late
     same = (
-        f"a.source_table = {literal(table)} and a.unit = {row}_origin.unit and a.position = {row}_origin.position "
+        f"a.source_table = {literal(table)} and a.input = {row}_origin.input and a.position = {row}_origin.position "
         f"and epoch_us(a.arrived_at) = epoch_us({row}_arrived_at)"
     )
     return f"{came} and not exists (select 1 from applied a where {same})"

@@ -67,7 +67,7 @@ class Historical:
         by: dict[str, list[str]] = {}
         for one in records:
             if one.fate in ("applied", "deleted"):
-                by.setdefault(one.why.rpartition(": ")[2], []).append(f"{one.unit}:{one.position}")
+                by.setdefault(one.why.rpartition(": ")[2], []).append(f"{one.input}:{one.position}")
         begins, ends, inner = (by.get(f"{what} the row", []) for what in ("begins", "ends", "in"))
         said = (
             f"begins with the record at {begins[0]}"

@@ -33,7 +33,7 @@ def condition(key: Mapping[str, Any]) -> str:
     if ORIGIN in key:
         unit, _, position = str(key[ORIGIN]).rpartition(":")
         number = int(position) if position.isdecimal() else -1
-        return f"_origin['unit'] = {literal(unit)} and _origin['position'] = {number}"
+        return f"_origin['input'] = {literal(unit)} and _origin['position'] = {number}"
     return " and ".join(_equals(name, value) for name, value in key.items()) or "true"
 
 

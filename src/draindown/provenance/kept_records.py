@@ -50,7 +50,7 @@ class KeptRecords:
     def records(self, unit: Unit, needles: Collection[bytes] = ()) -> Iterator[Record]:
         """Yield the records of a range of offsets that the lake has."""
         where = (
-            f"part = {literal(raw.RECORDS)} and unit = {literal(unit.name)} and log = {literal(unit.log)} "
+            f"part = {literal(raw.RECORDS)} and input = {literal(unit.name)} and log = {literal(unit.log)} "
             f"and position >= {unit.start} and position < {unit.until}"
         )
         for row in self._layout.tables.raw.rows(f"select * from t where {where} order by position"):

@@ -17,7 +17,7 @@ from draindown.flow.quarantine import Filter
 from draindown.lake.home import FlowHome
 from draindown.lake.table import literal, rows
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import GATE, BatchRow
+from draindown.ledger.rows import WITHDRAW, BatchRow
 from draindown.ledger.rows import Place as BatchPlace
 from draindown.provenance import fates
 from draindown.provenance.fates import Contents, Ends
@@ -56,7 +56,7 @@ class LandedTable:
     def _appended(self, found: Sequence[Row], by_row: Sequence[BatchRow | None]) -> list[Trace]:
         scan, wanted = self._scan(), defaultdict[str, set[int]](set)
         for row in found:
-            wanted[row[_ORIGIN]["unit"]].add(row[_ORIGIN]["position"])
+            wanted[row[_ORIGIN]["input"]].add(row[_ORIGIN]["position"])
         at = {
             (one.unit.name, one.record.position): one
             for unit, some in wanted.items()
@@ -64,7 +64,7 @@ class LandedTable:
         }
         traces = []
         for row, batch in zip(found, by_row, strict=True):
-            unit, position = row[_ORIGIN]["unit"], row[_ORIGIN]["position"]
+            unit, position = row[_ORIGIN]["input"], row[_ORIGIN]["position"]
             hit = at.get((unit, position))
             records = (
                 [
@@ -94,7 +94,7 @@ class LandedTable:
         keys = [tuple(row[name] for name in self._keys) for row in found]
         hidden = unusable(self._flow, self._root)
         read = ledger_table.with_records(self._layout) if every else [one for one in by_row if one]
-        batches = {row.place: row for row in read if row.kind != GATE}
+        batches = {row.place: row for row in read if row.kind != WITHDRAW}
         wanted: dict[BatchPlace, set[Values]] = {
             place: set(keys) if every else set() for place in batches
         }
@@ -148,7 +148,7 @@ class LandedTable:
             (one for one in records if one.fate == "applied" and self._is_of(one, batch)), None
         )
         said = (
-            f"the record at {won.unit}:{won.position}"
+            f"the record at {won.input}:{won.position}"
             if won
             else "the record behind it is not among what can be read"
         )
@@ -195,7 +195,9 @@ class LandedTable:
         values: Values = tuple(key[name] for name in self._keys)
         scan, hidden = self._scan(), unusable(self._flow, self._root)
         batches = {
-            row.place: row for row in ledger_table.with_records(self._layout) if row.kind != GATE
+            row.place: row
+            for row in ledger_table.with_records(self._layout)
+            if row.kind != WITHDRAW
         }
         hits: list[Found] = []
         if hidden is None:
@@ -347,7 +349,7 @@ class LandedTable:
             return []
         names = "quarantine_id, raw, reason, state"
         found = quarantine.query(
-            self._layout, names, Filter(state=None), "", f"kind = {literal(GATE)}"
+            self._layout, names, Filter(state=None), "", f"kind = {literal(WITHDRAW)}"
         )
         told = []
         for row in rows(found):

@@ -30,7 +30,7 @@ class Merged:
 
     def said(self, records: Sequence[Place]) -> str:
         """Return which records the row has values of."""
-        gave = [f"{one.unit}:{one.position}" for one in records if one.fate == "applied"]
+        gave = [f"{one.input}:{one.position}" for one in records if one.fate == "applied"]
         return (
             f"merged from {', '.join(gave)}"
             if gave

@@ -34,7 +34,7 @@ _SHOWN_RANGES = 5
 @dataclass(frozen=True)
 class Batch:
     """A batch of the ledger. `finished_at`: ISO 8601. `read`: the ranges that it read, as
-    `unit:from-until`.
+    `input:from-until`.
     """
 
     generation: int
@@ -62,7 +62,7 @@ class Batch:
         )
 
     def __str__(self) -> str:
-        kind = "" if self.kind == "source" else f"{self.kind} "
+        kind = "" if self.kind == "drain" else f"{self.kind} "
         return f"{kind}batch {self.number} of generation {self.generation}"
 
 
@@ -72,7 +72,7 @@ class Place:
     words.
     """
 
-    unit: str
+    input: str
     position: int
     raw: str
     fate: Fate
@@ -168,7 +168,7 @@ def _place_lines(place: Place, of: Batch | None) -> Iterator[str]:
         else f" by {place.batch}"
     )
     why = f": {printable(place.why, 200)}" if place.why else ""
-    yield f"  record  {printable(f'{place.unit}:{place.position}')}  {place.fate}{other}{why}"
+    yield f"  record  {printable(f'{place.input}:{place.position}')}  {place.fate}{other}{why}"
     yield f"          {printable(place.raw, _SHOWN_RAW)}"
 
 

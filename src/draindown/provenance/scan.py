@@ -18,7 +18,7 @@ from draindown.flow.quarantine import Filter
 from draindown.lake.home import FlowHome
 from draindown.lake.table import literal, rows
 from draindown.ledger import inputs
-from draindown.ledger.rows import GATE, BatchRow, Place
+from draindown.ledger.rows import WITHDRAW, BatchRow, Place
 from draindown.provenance.readers import reader_of
 from draindown.provenance.records import Names, Record, Values, json_values, needles_of
 from draindown.sources import intake
@@ -168,12 +168,12 @@ class Scan:
         where = f"where {inputs.among(batches)}" if len(batches) <= _MANY else ""
         found = inputs.by_batch(self._layout, where)
         for place, row in batches.items():
-            if row.units and place not in found:
+            if row.inputs and place not in found:
                 what = (
                     f"the inputs of batch {row.batch} of generation {row.generation}: the table "
                     f"{self._layout.tables.inputs.path}"
                 )
-                self.gone[f"{what} has none of its {count(row.units, 'unit')}"] = None
+                self.gone[f"{what} has none of its {count(row.inputs, 'input')}"] = None
         return {place: read for place, read in found.items() if place in batches}
 
     def _pieces(self, batches: Mapping[Place, BatchRow]) -> dict[Place, list[Unit]]:
@@ -213,7 +213,7 @@ class Scan:
         """
         by_run: dict[str, list[Place]] = defaultdict(list)
         for row in batches:
-            if row.kind == "quarantine":
+            if row.kind == "release":
                 by_run[row.run_id].append(row.place)
         if not by_run:
             return
@@ -222,10 +222,12 @@ class Scan:
             origins: dict[str, dict[int, str]] = defaultdict(dict)
             hits = []
             for one in _refused(self._layout, some):
-                if one["kind"] == GATE:
+                if one["kind"] == WITHDRAW:
                     hits.append((one["quarantine_id"], self._withdrawn(one)))
                 else:
-                    origins[one["origin"]["unit"]][one["origin"]["position"]] = one["quarantine_id"]
+                    origins[one["origin"]["input"]][one["origin"]["position"]] = one[
+                        "quarantine_id"
+                    ]
             hits += [
                 (ids[hit.record.position], hit)
                 for unit, ids in origins.items()
@@ -241,7 +243,7 @@ class Scan:
         input.
         """
         origin, read = row["origin"], partial(json_values, self._flow, row["raw"])
-        unit = Unit(origin["unit"], 0, 0, 0, 0, None, EPOCH, {})
+        unit = Unit(origin["input"], 0, 0, 0, 0, None, EPOCH, {})
         return Found(WAITING, unit, Record(origin["position"], row["raw"].encode(), read), None)
 
     def _judged(self, found: Sequence[Found]) -> list[Found]:
@@ -255,7 +257,7 @@ class Scan:
         for one in found:
             row = refused.get(_id(one))
             mine = row and (row["generation"], row["kind"], row["batch"]) == one.place
-            if one.place[1] != "quarantine" and row and (mine or row["state"] != "released"):
+            if one.place[1] != "release" and row and (mine or row["state"] != "released"):
                 judged.append(replace(one, refused=row))
             elif one.key is not None or one.place == WAITING:
                 judged.append(one)

@@ -291,7 +291,7 @@ _FEWER = 5  # source rows of a row that is itself one: what a table of tables sh
 def _named(row: Row, names: Sequence[str]) -> dict[str, Any]:
     """Return the values of a row that name it; ORIGIN as commands have it."""
     if list(names) == [ORIGIN]:
-        return {ORIGIN: f"{row[ORIGIN]['unit']}:{row[ORIGIN]['position']}"}
+        return {ORIGIN: f"{row[ORIGIN]['input']}:{row[ORIGIN]['position']}"}
     return {name: row[name] for name in names}
 
 

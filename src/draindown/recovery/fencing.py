@@ -17,7 +17,7 @@ from draindown.lake.commits import FENCE
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.home import FlowHome
 from draindown.lake.table import Table
-from draindown.ledger.rows import GATE
+from draindown.ledger.rows import WITHDRAW
 from draindown.recovery import rebuild, replay
 
 
@@ -65,5 +65,5 @@ def _writers(layout: FlowHome) -> Iterator[tuple[int, str]]:
     begun = replay.begun(layout)
     for number in _generations(layout):
         replayed = [kind for kind, generation in begun if generation in (number, None)]
-        for kind in ("source", "quarantine", GATE, *replayed):
+        for kind in ("drain", "release", WITHDRAW, *replayed):
             yield number, kind

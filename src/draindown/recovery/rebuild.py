@@ -13,13 +13,13 @@ rest, under whichever driver holds the lease next.
 from __future__ import annotations
 
 import hashlib
-import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from draindown.base.clock import now
+from draindown.base.digests import digest
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.config.derived import DerivedFlow
@@ -39,7 +39,6 @@ from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice
 
 State = Literal["new", "begun", "swapped"]
-_NO_CONTRACT = {"sinks", "expectations", "quarantine", "maintenance", "max_duration", "max_batches"}
 
 
 @dataclass(frozen=True)
@@ -281,27 +280,16 @@ def _refuse_other_contract(request: Request, begun: Rebuild) -> None:
 
 
 def _contract(request: Request) -> str:
-    """Return a hash of the spec's row-related settings and the code of all transforms, which may
+    """Return a digest of the spec's row-related settings and the code of all transforms, which may
     import each other.
     """
     flow = request.declared
-    said = flow.model_dump(mode="json", exclude=_NO_CONTRACT)
-    # settings that came later are in the hash where they say something: a rebuild goes on after an
-    # upgrade
-    said = {name: value for name, value in said.items() if (name, value) != ("processor", None)}
-    target = said["target"].items()
-    said["target"] = {
-        name: value for name, value in target if (name, value) != ("ignore_null_updates", False)
-    }
-    said["source"] = {
-        name: value for name, value in said["source"].items() if name not in flow.source.beside_rows
-    }
     home = Path(request.root) / "jobs" / "transforms"
-    code = sorted(home.rglob("*.py")) if flow.transform else []
-    said["code"] = {
-        str(file.relative_to(home)): hashlib.sha256(file.read_bytes()).hexdigest() for file in code
+    files = sorted(home.rglob("*.py")) if flow.transform else []
+    code = {
+        str(file.relative_to(home)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
     }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return digest({**flow.meaning(), "code": code})
 
 
 def refuse_incomplete(request: Request, found: RebuildPlan) -> None:

@@ -19,7 +19,7 @@ from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import Card
 from draindown.lake.home import FlowHome
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import GATE
+from draindown.ledger.rows import WITHDRAW
 from draindown.recovery import sink_bases
 from draindown.recovery.input_gone import NO_ROWS, input_gone, regained
 from draindown.runs.request import Request
@@ -179,7 +179,7 @@ def begin(
     if not found.holds_previous:
         # rows of the gate stay released: the input contains them, and the new generation applies
         # them
-        ids = quarantine.released_from(layout, without_kind=GATE)
+        ids = quarantine.released_from(layout, without_kind=WITHDRAW)
         check()
         quarantine.reopen(layout, ids, by=by, note=_reopened(found.generation))
     previous = _before(layout, found.generation, found.previous)

@@ -29,11 +29,7 @@ def swapped(layout: FlowHome, before: int) -> None:
     """
     for name in sink_state.names(layout):
         state, lost = SinkState.read(layout, name), sink_state.in_flight(layout).get(name)
-        # an earlier version noted no base: what its rebuild changed is known to nobody, so every
-        # row is sent
-        unknown = state.stale == sink_state.SWAPPED and not state.bases
-        why = sink_state.UNFILLED if unknown else state.stale
-        why = why or (sink_state.GIVEN_UP if lost else sink_state.SWAPPED)
+        why = state.stale or (sink_state.GIVEN_UP if lost else sink_state.SWAPPED)
         left = tuple(one for one in state.sendings if one != lost)
         bases = tuple(sorted({*state.bases, before}))
         replace(state, stale=why, sendings=left, fill=None, bases=bases).write(layout, name)

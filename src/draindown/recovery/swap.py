@@ -207,7 +207,7 @@ def _decide_again(layout: FlowHome, begun: Rebuild, by: str) -> None:
     if not rows:
         return
     before = {
-        row["quarantine_id"]: (row["unit"], row["position"])
+        row["quarantine_id"]: (row["input"], row["position"])
         for row in rows
         if discards.reads_input(row["kind"])
     }

@@ -1,8 +1,8 @@
 """The run card: a report of a run for people, as plain text. Usually at most 30 lines per flow and
-100 columns.
+110 columns.
 
-The first line is the verdict. Then follow the fates of all rows, the backlog, the gate, maintenance
-and findings. If a step failed, its error and the next commands come last. Lines are wrapped at
+The first line is the verdict. Then follow the fates of all records, what waits, the check,
+maintenance and findings. If a step failed, its error and the next commands come last. Lines are wrapped at
 blanks only, so that a path, a command or a number is never cut. Such a line may exceed the width.
 """
 
@@ -140,10 +140,10 @@ def _mark(steps: Sequence[StepReport], unfinished: Unfinished | None, *, whole: 
     if any(s.drain and s.drain.refused == "failed" for s in steps) and not any(
         s.check for s in steps
     ):
-        return "REFUSED"
+        return "OVER LIMIT"
     if _foreign(steps):
         return "WRONG"
-    if "bounded" in outcomes:
+    if "stopped" in outcomes:
         return "STOPPED EARLY"
     if _is_unchecked(steps, whole=whole):
         return "NOT CHECKED"
@@ -159,14 +159,15 @@ def _foreign(steps: Sequence[StepReport]) -> list[Finding]:
 
 def _success(steps: Sequence[StepReport], drain: DrainPart | None, *, whole: bool) -> str:
     if drain and drain.batches:
-        return _drained(drain)
+        version = _publishes(steps)
+        return _drained(drain) + ("" if version is None else f"; version {version} published")
     idle = "nothing to replay" if any(_replayed(s) for s in steps) else _idle(steps, drain)
     if earlier := _earlier(steps):
         more = idle.replace("nothing", "nothing more").replace("no new", "no more")
         idle = f"{more}; before that {_moved(earlier, _read_unit(steps))}"
     compacted = any(s.compact and s.compact.files_before for s in steps)
     checked = any(s.check and s.check.expectations for s in steps)
-    version = next((s.check.published_after for s in steps if s.check and s.check.publishes), None)
+    version = _publishes(steps)
     told = (
         ("checked", checked),
         (f"published version {version}", version is not None),
@@ -179,6 +180,11 @@ def _success(steps: Sequence[StepReport], drain: DrainPart | None, *, whole: boo
         return f"{idle}; {done}"
     is_more = _is_unchecked(steps, whole=whole) or (drain is not None and drain.rebuilt)
     return idle if is_more else idle + _nothing(steps)
+
+
+def _publishes(steps: Sequence[StepReport]) -> int | None:
+    """Return the version that a check of these steps published; None if none did."""
+    return next((s.check.published_after for s in steps if s.check and s.check.publishes), None)
 
 
 def _nothing(steps: Sequence[StepReport]) -> str:
@@ -229,7 +235,7 @@ def _replayed(step: StepReport) -> str:
 def _failure(failed: StepReport, drain: DrainPart | None) -> str:
     code = (failed.error or {}).get("code") or "no error was recorded"
     what = (
-        "the gate refused the rows; nothing was published"
+        "the check failed; nothing was published"
         if code == "gate-failed"
         else f"{failed.step}: {code}"
     )
@@ -238,21 +244,22 @@ def _failure(failed: StepReport, drain: DrainPart | None) -> str:
 
 def _drained(drain: DrainPart) -> str:
     sums = drain.totals
-    if {batch.get("kind") for batch in drain.batches} == {"gate"}:
+    if {batch.get("kind") for batch in drain.batches} == {"withdraw"}:
         return (
             f"withdrew {count(sums.get('records', 0), 'row')} from the table, into the quarantine"
         )
     rebuilt = f"rebuilt generation {drain.generation}: " if drain.rebuilt else ""
     if is_derived(drain):
-        return f"{rebuilt}derived {moved(sums)}"
-    verb = f"{rebuilt}read" if rebuilt else "replayed" if drain.replay else "drained"
-    read = (
-        f"{verb} {count(sums.get('units', 0), drain.unit)}, {count(sums.get('records', 0), 'row')}"
-    )
-    refused = (
-        f", {percent(drain.refused_share)} refused" if drain.refused and drain.refused_share else ""
-    )
-    return f"{read} -> {count(sums.get('applied', 0))} applied{refused}"
+        return f"{rebuilt}{moved(sums)}"
+    verb = f"{rebuilt}read " if rebuilt else "replayed " if drain.replay else ""
+    share = drain.quarantined_share if drain.refused else None
+    quarantined = f", {percent(share)} quarantined" if share else ""
+    return f"{verb}{_landed(sums, drain.unit)}{quarantined}"
+
+
+def _landed(sums: Mapping[str, Any], unit: str) -> str:
+    read = f"{count(sums.get('inputs', 0), unit)}, {count(sums.get('records', 0), 'record')}"
+    return f"{read} -> {count(sums.get('applied', 0))} applied"
 
 
 def _block(
@@ -312,7 +319,7 @@ def _earlier_lines(step: StepReport) -> list[str]:
 def _unchecked_lines(first: StepReport) -> list[str]:
     check = f"draindown run {first.pipeline} --flow {first.flow}   # checks and publishes"
     lines = labelled(
-        "gate", ["not checked by this run: what it committed is published by the next check"]
+        "check", ["not checked by this run: what it committed is published by the next check"]
     )
     return lines + _next_lines({"next": [check]})
 
@@ -359,9 +366,7 @@ def _earlier(steps: Sequence[StepReport]) -> Mapping[str, int]:
 
 
 def _moved(sums: Mapping[str, Any], unit: str) -> str:
-    if sums.get("touched"):
-        return moved(sums)
-    return f"{count(sums['units'], unit)}, {count(sums['records'], 'row')} -> {count(sums['applied'])} applied"
+    return moved(sums) if sums.get("recomputed") else _landed(sums, unit)
 
 
 def _why_not(plan: PlanPart) -> str:
@@ -402,7 +407,7 @@ def _error_lines(step: StepReport) -> list[str]:
     lines = labelled("error", [f"{printable(str(error.get('code', 'unforeseen')))} in {step.step}"])
     for name, most in _MOST_LINES.items():
         if name == "found" and step.check and error.get("code") == "gate-failed":
-            continue  # the gate's lines have it
+            continue  # the check's lines have it
         text = f"{name}: {printable(str(error.get(name) or 'unknown'), _LONGEST_TEXT)}"
         lines += labelled("", pieces(text, most, indent="  "))
     return lines + _next_lines(error)

@@ -5,11 +5,13 @@ card.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-WIDTH = 100
+from draindown.base.formatting import count
+
+WIDTH = 110
 """Maximum length of a line, in characters. Commands and longer words exceed it."""
-LABEL = 9
+LABEL = 12
 ROOM = WIDTH - LABEL - 1
 _MORE = " ..."
 
@@ -44,3 +46,15 @@ def labelled(label: str, lines: Sequence[str]) -> list[str]:
         for piece in (pieces(line, indent="  ") if len(line) > ROOM else [line])
     ]
     return [f"{label if not i else '':<{LABEL}} {line}" for i, line in enumerate(fitting)]
+
+
+def law(
+    sums: Mapping[str, int], whole: str, done: str, parts: Sequence[str], *, adds_up: bool
+) -> str:
+    """Return a sum as one line, with a check mark if it adds up: `9 read = 6 used + 3 unused  ✓`.
+
+    `done`: the word for the whole. A part `late` is left out if there is none.
+    """
+    shown = [name for name in parts if name != "late" or sums.get(name)]
+    told = " + ".join(f"{count(sums.get(name, 0))} {name}" for name in shown)
+    return f"{count(sums.get(whole, 0))} {done} = {told}{'  ✓' if adds_up else ''}"

@@ -5,18 +5,20 @@ did.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from draindown.base.formatting import age, columns, count, percent, printable, size
+from draindown.base.formatting import age, count, percent, printable, size
 from draindown.ledger.rows import SINK_FATES
 from draindown.runs import history_card
-from draindown.runs.card_lines import ROOM, labelled, pieces
-from draindown.runs.derived_card import account_lines, is_derived, sum_line
+from draindown.runs.card_lines import ROOM, labelled, law, pieces
+from draindown.runs.derived_card import account_lines, is_derived
 from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation
 
 _MOST_EXPECTATIONS = 3
 FATES = ("applied", "superseded", "duplicate", "quarantined", "late")
-APPLIED = {name: name for name in ("inserted", "updated", "deleted", "remembered")}
+APPLIED = ("inserted", "updated", "deleted", "tombstoned")
+_MOST_REASONS = 3
+_NO_ROW = "that were not in the table"
 
 
 def drain_lines(drain: DrainPart) -> list[str]:
@@ -26,18 +28,13 @@ def drain_lines(drain: DrainPart) -> list[str]:
         return backlog or (
             labelled("batches", [f"none; {printable(drain.bound)}"]) if drain.bound else []
         )
-    sums, derived = drain.totals, is_derived(drain)
-    of_history = history_card.is_of(drain)
-    runs = history_card.lines(sums) if of_history else []
-    wrong = history_card.wrong(sums) if of_history else ""
     batches = f"{count(len(drain.batches), 'batch', 'batches')} of generation {drain.generation}"
     if drain.bound:
         batches += f"; {printable(drain.bound)}"
     if drain.kept_out:
         batches += f"; {count(drain.kept_out, drain.unit)} parked"
     return [
-        *labelled("rows", account_lines(drain) if derived else _fate_lines(drain)),
-        *labelled("", [*runs, sum_line(sums) if derived else wrong or _sum_line(sums)]),
+        *(account_lines(drain.totals) if is_derived(drain) else _landed_lines(drain)),
         *labelled("batches", [batches]),
         *labelled("sinks", [_sink_line(name, counts) for name, counts in drain.sinks.items()]),
         *backlog,
@@ -48,45 +45,44 @@ def _sink_line(name: str, counts: Mapping[str, int]) -> str:
     return f"{name}: " + "  ".join(f"{fate} {count(counts.get(fate, 0))}" for fate in SINK_FATES)
 
 
-def _fate_lines(drain: DrainPart) -> list[str]:
-    fates = list(_fates(drain))
-    numbers = columns([(name, number) for name, number, _ in fates], right=[1])
-    indent = len(numbers[0]) + 2
-    lines = []
-    for cells, (_, _, note) in zip(numbers, fates, strict=True):
-        notes = pieces(note, width=ROOM - indent) or [""]
-        lines += [f"{cells}  {notes[0]}", *(" " * indent + more for more in notes[1:])]
-    return lines
-
-
-def _fates(drain: DrainPart) -> Iterable[tuple[str, str, str]]:
+def _landed_lines(drain: DrainPart) -> list[str]:
     sums = drain.totals
-    of_history = history_card.is_of(drain)
-    applied = history_card.APPLIED if of_history else APPLIED
-    notes = {
-        "applied": "  ".join(
-            f"{named} {count(sums.get(name, 0))}" for name, named in applied.items()
-        ),
-        "quarantined": _refused(drain) + _reasons(drain),
-    }
-    for name in FATES:
-        yield name, count(sums.get(name, 0)), notes.get(name, "")
-    yield "records", count(sums.get("records", 0)), ""
+    wrong = _wrong(drain)
+    rest = labelled("", [f"DOES NOT ADD UP: {wrong}"]) if wrong else []
+    return [
+        *labelled("records", [law(sums, "records", "read", FATES, adds_up=not wrong)]),
+        *rest,
+        *labelled("applied", [_applied(drain)]),
+        *labelled("quarantined", [_quarantined(drain)] if sums.get("quarantined") else []),
+    ]
 
 
-def _sum_line(sums: Mapping[str, int]) -> str:
+def _applied(drain: DrainPart) -> str:
+    sums = drain.totals
+    done = ", ".join(f"{count(sums.get(name, 0))} {name}" for name in APPLIED[:3])
+    if history_card.is_of(drain):
+        return f"{done}; {count(sums.get('hidden', 0), 'hidden event')}"
+    beside = sums.get("tombstoned", 0)
+    return f"{done}, {count(beside, 'delete')} of keys {_NO_ROW}" if beside else done
+
+
+def _wrong(drain: DrainPart) -> str:
+    """Return how the numbers of a drain fail to add up; empty if they add up."""
+    sums = drain.totals
     fates, records = sum(sums.get(name, 0) for name in FATES), sums.get("records", 0)
-    if not sums.get("events") and sum(sums.get(name, 0) for name in APPLIED) != sums.get(
-        "applied", 0
-    ):
-        return "DOES NOT ADD UP: inserted, updated, deleted and remembered are not what was applied"
+    if history_card.is_of(drain) and (wrong := history_card.wrong(sums)):
+        return wrong
+    follows = all(batch.get("form", "land") == "land" for batch in drain.batches)
+    if follows and sum(sums.get(name, 0) for name in APPLIED) != sums.get("applied", 0):
+        return "inserted, updated, deleted and tombstoned are not what was applied"
     if fates != records:
-        return f"DOES NOT ADD UP: the fates make {count(fates)}, {count(records)} were read"
-    return "adds up ✓"
+        return f"the fates make {count(fates)}, {count(records)} were read"
+    return ""
 
 
-def _refused(drain: DrainPart) -> str:
-    return f"{percent(drain.refused_share)} of the records: " if drain.refused_share else ""
+def _quarantined(drain: DrainPart) -> str:
+    share = f"{percent(drain.quarantined_share)}: " if drain.quarantined_share else ""
+    return share + _reasons(drain)
 
 
 def _reasons(drain: DrainPart) -> str:
@@ -96,9 +92,10 @@ def _reasons(drain: DrainPart) -> str:
         for reason, number in (json.loads(found) if isinstance(found, str) else found).items():
             sums[reason] = sums.get(reason, 0) + number
     ranked = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{printable(reason)} {count(number)}" for reason, number in ranked[:4]]
-    rest = sum(number for _, number in ranked[4:])
-    return ", ".join(shown + ([f"others {count(rest)}"] if rest else []))
+    shown = [f"{printable(reason)} {count(number)}" for reason, number in ranked[:_MOST_REASONS]]
+    rest = [number for _, number in ranked[_MOST_REASONS:]]
+    more = [f"{count(len(rest), 'more reason')} {count(sum(rest))}"] if rest else []
+    return ", ".join(shown + more)
 
 
 def backlog_words(backlog: Backlog) -> str:
@@ -112,7 +109,8 @@ def backlog_words(backlog: Backlog) -> str:
 def _backlog_lines(drain: DrainPart) -> list[str]:
     if drain.before is None or drain.after is None:
         return []
-    return labelled("backlog", [f"{backlog_words(drain.before)} -> {backlog_words(drain.after)}"])
+    before, after = backlog_words(drain.before), backlog_words(drain.after)
+    return labelled("waiting", [f"{after} (before: {before})"])
 
 
 def check_lines(check: CheckPart, *, idle: bool = False) -> list[str]:
@@ -128,20 +126,23 @@ def check_lines(check: CheckPart, *, idle: bool = False) -> list[str]:
 
 
 def _gate_lines(check: CheckPart, *, idle: bool) -> list[str]:
-    # the lines of the drain show a refused share that holds
+    # the lines of the drain show a quarantined share that holds
     expectations = [e for e in check.expectations if e.scope != "input" or not e.success]
     if not expectations:
         none = "nothing new to judge" if idle else "no expectations"
-        judged = f"passed: the refused share held; {none}" if check.expectations else none
-        return labelled("gate", [f"{judged}; {_published(check)}"])
+        judged = f"the quarantined share held; {none}" if check.expectations else none
+        return labelled("check", [f"{judged}; {_published(check)}"])
     failed = [e for e in expectations if not e.success]
     refused = [e for e in failed if not e.waived]
-    judged = (
-        f"{count(len(expectations), 'expectation')} on {count(check.changed_rows, 'changed row')}"
+    held, all_ = len(expectations) - len(failed), count(len(expectations), "expectation")
+    rows = f"on {count(check.changed_rows, 'changed row')}"
+    counts = (
+        f"FAILED: {len(refused)} of {all_} failed {rows}"
+        if refused
+        else f"{held} of {all_} held {rows}"
     )
-    counts = f"{len(refused)} of {judged} failed" if refused else f"{judged} held"
     waived = f", {len(failed) - len(refused)} waived" if len(failed) > len(refused) else ""
-    lines = [f"{'FAILED' if refused else 'passed'}: {counts}{waived}; {_published(check)}"]
+    lines = [f"{counts}{waived}; {_published(check)}"]
     shown = (*refused, *(e for e in failed if e.waived))[:_MOST_EXPECTATIONS]
     lines += [line for e in shown for line in _expectation(e)]
     more = (
@@ -149,14 +150,15 @@ def _gate_lines(check: CheckPart, *, idle: bool) -> list[str]:
     )
     more += [f"page: {printable(check.page)}"] if failed and check.page else []
     lines += [";  ".join(more)] if more else []
-    return labelled("gate", lines)
+    return labelled("check", lines)
 
 
 def _published(check: CheckPart) -> str:
     before = check.published_before
     if not check.publishes:
-        return "nothing is published" if before is None else f"published stays {before}"
-    return f"published {check.published_after}{', the first' if before is None else f' (was {before})'}"
+        return "nothing is published" if before is None else f"version {before} stays published"
+    earlier = "none before" if before is None else f"version {before} before"
+    return f"published version {check.published_after} ({earlier})"
 
 
 def _expectation(judged: Expectation) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from draindown.base.formatting import columns, count
+from draindown.base.formatting import count
+from draindown.runs.card_lines import labelled, law
 from draindown.runs.report import DrainPart
 
-_INPUT = ("used", "irrelevant", "late")
-_OUTPUT = ("inserted", "updated", "deleted", "unchanged", "absent")
+_INPUT = ("used", "unused", "late")
+_OUTPUT = ("inserted", "updated", "deleted", "unchanged", "empty")
 
 
 def is_derived(drain: DrainPart) -> bool:
@@ -17,31 +18,25 @@ def is_derived(drain: DrainPart) -> bool:
 
 
 def moved(sums: Mapping[str, int]) -> str:
-    """Return in words what came in, and how many keys changed."""
-    images, keys = count(sums.get("records", 0), "image"), count(sums.get("touched", 0), "key")
-    return f"{images}, {keys} -> {count(sums.get('applied', 0))} changed"
+    """Return in words what came in, and how many rows changed."""
+    changes = count(sums.get("records", 0), "row change")
+    return f"{changes} -> {count(sums.get('applied', 0), 'row')} changed"
 
 
-def account_lines(drain: DrainPart) -> list[str]:
-    """Return what came in, as images of rows, and what became of the keys that they touch."""
-    sums = drain.totals
-    rows = [
-        ("images", count(sums.get("records", 0)), _told(sums, _INPUT)),
-        ("keys", count(sums.get("touched", 0)), _told(sums, _OUTPUT)),
+def account_lines(sums: Mapping[str, int]) -> list[str]:
+    """Return what came in, as changes of rows, and what became of the rows that they touch."""
+    return [
+        *_account("changes", sums, "records", "read", _INPUT),
+        *_account("rows", sums, "recomputed", "recomputed", _OUTPUT),
     ]
-    return columns(rows, right=[1])
 
 
-def sum_line(sums: Mapping[str, int]) -> str:
-    """Return whether both accounts add up."""
-    for whole, parts, noun in (("records", _INPUT, "images"), ("touched", _OUTPUT, "keys")):
-        found = sum(sums.get(name, 0) for name in parts)
-        if found != sums.get(whole, 0):
-            return f"DOES NOT ADD UP: {', '.join(parts)} make {count(found)} {noun}, not {count(sums.get(whole, 0))}"
-    return "adds up ✓"
-
-
-def _told(sums: Mapping[str, int], names: tuple[str, ...]) -> str:
-    return "  ".join(
-        f"{name} {count(sums.get(name, 0))}" for name in names if sums.get(name) or name != "late"
-    )
+def _account(
+    label: str, sums: Mapping[str, int], whole: str, done: str, parts: tuple[str, ...]
+) -> list[str]:
+    found, said = sum(sums.get(name, 0) for name in parts), sums.get(whole, 0)
+    lines = labelled(label, [law(sums, whole, done, parts, adds_up=found == said)])
+    if found != said:
+        wrong = f"DOES NOT ADD UP: {', '.join(parts)} make {count(found)}, not {count(said)}"
+        lines += labelled("", [wrong])
+    return lines

@@ -17,7 +17,7 @@ from draindown.lake.home import FlowHome
 from draindown.ledger.rows import newest_sequence
 from draindown.runs.request import Request, Step, begun_at, new_start
 
-Outcome = Literal["done", "bounded", "idle", "failed"]
+Outcome = Literal["done", "stopped", "idle", "failed"]
 _EXAMPLES, _LONGEST_VALUE, _SHORT_VALUE = 3, 600, 120
 
 
@@ -36,14 +36,14 @@ class RunSums(Frozen):
     """Sums over the ledger rows of all starts of a run, including starts that left no report.
 
     `starts` is the number of starts that committed a batch; `totals` are those of `ledger.total`,
-    `refused_share` that of `ledger.refused_share`.
+    `quarantined_share` that of `ledger.quarantined_share`.
     """
 
     starts: int = 0
     totals: dict[str, int] = Field(default_factory=dict)
     reasons: dict[str, int] = Field(default_factory=dict)
     max_sequence: str | None = None
-    refused_share: float | None = None
+    quarantined_share: float | None = None
 
 
 class DrainPart(Frozen):
@@ -61,7 +61,7 @@ class DrainPart(Frozen):
         replay: what was read again instead of the backlog; empty for a drain.
         unit: what a unit of the source is called. A backlog may count something else, such as
             records.
-        refused_share: share of the records of `batches`, as `ledger.refused_share`.
+        quarantined_share: share of the records of `batches`, as `ledger.quarantined_share`.
         parked: units that are kept out when the drain ends, by this or an earlier run, until
             someone decides.
         refused: what a check will decide about the run's share, unless a person decides about the
@@ -82,7 +82,7 @@ class DrainPart(Frozen):
     batches: list[dict[str, Any]] = Field(default_factory=list)
     settled: list[dict[str, Any]] = Field(default_factory=list)
     totals: dict[str, int] = Field(default_factory=dict)
-    refused_share: float | None = None
+    quarantined_share: float | None = None
     refused: Literal["", "warned", "failed"] = ""
     sinks: dict[str, dict[str, int]] = Field(default_factory=dict)
 

@@ -52,7 +52,7 @@ class Start:
         if not self.totals:
             return "-"
         batches = count(self.totals["batches"], "batch", "batches")
-        return f"{batches}: {count(self.totals['records'], 'row')} -> {count(self.totals['applied'])} applied"
+        return f"{batches}: {count(self.totals['records'], 'record')} -> {count(self.totals['applied'])} applied"
 
     @property
     def code(self) -> str:
@@ -87,13 +87,13 @@ def sums(rows: Iterable[BatchRow]) -> RunSums:
     """Return the sums of a run's ledger rows."""
     rows = list(rows)
     return RunSums(
-        starts=len({row.start for row in rows}),
+        starts=len({row.attempt for row in rows}),
         totals=ledger_rows.total(rows),
         reasons=reasons(rows),
         max_sequence=ledger_rows.newest_sequence(
             row.max_sequence for row in rows if row.max_sequence
         ),
-        refused_share=ledger_rows.refused_share(rows),
+        quarantined_share=ledger_rows.quarantined_share(rows),
     )
 
 
@@ -146,7 +146,7 @@ def listed(layout: FlowHome, run_id: str) -> list[Start]:
     rows: dict[str, list[BatchRow]] = {}
     with suppress(*UNREAD):  # the reports are there still; `with_sums` says what they lack
         for row in _batches(layout, told[0].run_id if told else run_id):
-            rows.setdefault(row.start, []).append(row)
+            rows.setdefault(row.attempt, []).append(row)
     found = [Start(one.step, one.start, one, _totals(rows, one)) for one in told]
     known = {(one.step, one.start) for one in told}
     drains: set[tuple[Step, str]] = {("drain", start) for start in rows}

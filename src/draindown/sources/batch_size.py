@@ -203,8 +203,8 @@ def _weighed(heap: int, load: Load) -> tuple[int, str]:
 def loads(layout: FlowHome) -> list[Load]:
     """Return the loads of the flow's newest batches, newest last. Empty if none is known."""
     try:
-        return _LOADS.validate_python((layout.loads.read() or {}).get("loads", []))
-    except (OSError, ValueError):  # torn, or of another version: sizes start anew
+        return _LOADS.validate_python((layout.loads.read() or {"loads": []})["loads"])
+    except (OSError, ValueError, LookupError):  # torn, or by another hand: sizes start anew
         return []
 
 

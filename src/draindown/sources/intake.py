@@ -31,7 +31,7 @@ COLUMNS = pa.schema(
     [
         ("slice", pa.int64()),
         ("first_seen", pa.timestamp("us", "UTC")),
-        ("unit", pa.string()),
+        ("input", pa.string()),
         ("start", pa.int64()),
         ("until", pa.int64()),
         ("bytes", pa.int64()),
@@ -43,7 +43,7 @@ COLUMNS = pa.schema(
 """The columns of every intake: those of `Slice` and `Unit`."""
 LOG = "topic_id"
 """The column, of sources that have it, of what tells a unit from a later one of its name."""
-_STATISTICS = ("unit", "slice", "first_seen")
+_STATISTICS = ("input", "slice", "first_seen")
 _APP = "intake"
 _RANGE = re.compile(r":\d+-\d+$")
 
@@ -138,7 +138,7 @@ def pinned(layout: FlowHome, generation: int, number: int) -> Slice | None:
         actions = intake.log.actions(number)
         (added,) = [action["add"]["path"] for action in actions if "add" in action]
         held = pq.read_table(intake.file(added), partitioning=None)
-        (found,) = slices_of(sorted(rows(held), key=lambda row: row["unit"]))
+        (found,) = slices_of(sorted(rows(held), key=lambda row: row["input"]))
     except (ValueError, LookupError, TypeError, OSError, pa.ArrowException):
         return None
     return found if found.number == number else None
@@ -148,7 +148,7 @@ def of_units(layout: FlowHome, generation: int, names: Collection[str]) -> Itera
     """Yield the slices that hold units that these names mean, in order, with these units only."""
     found = {name: _RANGE.sub("", name) for name in names}
     units = ", ".join(map(literal, {*found, *found.values()}))
-    for one in _slices(layout, generation, f"unit in ({units})") if names else ():
+    for one in _slices(layout, generation, f"input in ({units})") if names else ():
         if (some := one.only(names)).units:
             yield some
 
@@ -185,17 +185,17 @@ def find(
     if not wanted or not intake.is_whole:
         return {}
     names = [
-        "unit",
+        "input",
         "start",
         "until",
         "slice",
         *[name for name in intake.column_types if name == LOG],
     ]
     held = intake.query(f"select {', '.join(names)} from t")
-    held = held.filter(pc.is_in(held["unit"], value_set=strings(wanted)))
+    held = held.filter(pc.is_in(held["input"], value_set=strings(wanted)))
     found: dict[str, int] = {}
     for row in held.to_pylist():
-        unit, log = row["unit"], row.get(LOG)
+        unit, log = row["input"], row.get(LOG)
         if unit in left_out or f"{unit}:{row['start']}-{row['until']}" in left_out:
             continue
         some = wanted[unit]
@@ -235,7 +235,7 @@ def _slices(layout: FlowHome, generation: int, where: str) -> Iterator[Slice]:
     log = _log(layout, generation)
     if not log.is_whole:
         return
-    held = log.query(f"select * from t where {where} order by slice, unit")
+    held = log.query(f"select * from t where {where} order by slice, input")
     yield from slices_of(_one_by_one(held))
 
 

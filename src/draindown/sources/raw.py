@@ -26,7 +26,7 @@ SCHEMA = pa.schema(
     [
         ("part", pa.string()),
         ("day", pa.date32()),
-        ("unit", pa.string()),
+        ("input", pa.string()),
         ("log", pa.string()),
         *[(name, pa.int64()) for name in ("position", "from", "until")],
         ("arrived_at", pa.timestamp("us", "UTC")),
@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
 batch ran.
 """
 _PARTITIONS = ("part", "day")
-_STATISTICS = ("unit", "log", "position", "from", "until", "batch")
+_STATISTICS = ("input", "log", "position", "from", "until", "batch")
 
 
 _FEW = 100  # ranges that one query names
@@ -82,11 +82,11 @@ def ranges(layout: FlowHome, within: Sequence[Kept] | None = None) -> list[Kept]
     if within is not None:
         filled = list(_joined(one for one in within if one.start < one.until))
         conditions = [" or ".join(map(_overlaps, chunk)) for chunk in _chunks(filled)]
-    sql = f'select unit, log, "from", until from t where part = {literal(RANGES)}'
+    sql = f'select input, log, "from", until from t where part = {literal(RANGES)}'
     kept: list[Kept] = []
     for condition in conditions:
         rows = table.rows(f"{sql} and ({condition})")
-        kept += [Kept(row["unit"], row["log"], row["from"], row["until"]) for row in rows]
+        kept += [Kept(row["input"], row["log"], row["from"], row["until"]) for row in rows]
     return list(_joined(kept))
 
 
@@ -114,7 +114,7 @@ def record_bytes(layout: FlowHome, within: Sequence[Kept]) -> float | None:
 
 def _places(within: Iterable[Kept]) -> str:
     places = (
-        f"(unit = {literal(one.unit)} and log = {literal(one.log)} and position >= {one.start} "
+        f"(input = {literal(one.unit)} and log = {literal(one.log)} and position >= {one.start} "
         f"and position < {one.until})"
         for one in within
     )
@@ -126,9 +126,9 @@ def counts(layout: FlowHome, within: Sequence[Kept]) -> dict[str, int]:
     found: dict[str, int] = defaultdict(int)
     for few in _chunks(within):
         for row in layout.tables.raw.rows(
-            f"select unit, count(*) as n from t where {_places(few)} group by unit"
+            f"select input, count(*) as n from t where {_places(few)} group by input"
         ):
-            found[row["unit"]] += row["n"]
+            found[row["input"]] += row["n"]
     return dict(found)
 
 
@@ -138,9 +138,9 @@ def oldest(layout: FlowHome, within: Sequence[Kept]) -> dict[str, datetime]:
     for few in _chunks(within):
         where = _places(few)
         for row in layout.tables.raw.rows(
-            f"select unit, min(arrived_at) as at from t where {where} group by unit"
+            f"select input, min(arrived_at) as at from t where {where} group by input"
         ):
-            found[row["unit"]] = min(row["at"], found.get(row["unit"], row["at"]))
+            found[row["input"]] = min(row["at"], found.get(row["input"], row["at"]))
     return found
 
 
@@ -149,7 +149,8 @@ def _chunks(within: Sequence[Kept]) -> Iterator[Sequence[Kept]]:
 
 
 def _overlaps(one: Kept) -> str:
-    return f'(unit = {literal(one.unit)} and log = {literal(one.log)} and "from" < {one.until} and until > {one.start})'
+    of_log = f"input = {literal(one.unit)} and log = {literal(one.log)}"
+    return f'({of_log} and "from" < {one.until} and until > {one.start})'
 
 
 def _joined(ranges: Iterable[Kept]) -> Iterator[Kept]:

@@ -63,7 +63,7 @@ class Unit:
     def of(cls, row: Mapping[str, Any]) -> Unit:
         """Return the unit that a row of an intake pins."""
         return cls(
-            name=row["unit"],
+            name=row["input"],
             start=row["start"],
             until=row["until"],
             bytes=row["bytes"],

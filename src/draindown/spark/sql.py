@@ -57,7 +57,7 @@ def origin(unit: Column, position: Column) -> Column:
     """Return the struct that identifies a record: the unit that it came from, and its position
     there.
     """
-    return F.struct(unit.alias("unit"), position.cast("bigint").alias("position"))
+    return F.struct(unit.alias("input"), position.cast("bigint").alias("position"))
 
 
 def ddl(kind: DataType) -> str:

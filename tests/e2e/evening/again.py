@@ -27,7 +27,7 @@ def _range(scene: Scene, files: int = 2) -> dict[str, Any]:
 
 def _replayed(scene: Scene, run_id: str, files: int) -> None:
     made = [row for row in scene.now().of_run(run_id) if row["kind"] == "replay"]
-    scene.holds("ledger", "files read again", sum(row["units"] for row in made), files)
+    scene.holds("ledger", "files read again", sum(row["inputs"] for row in made), files)
     scene.holds("ledger", "nothing changed", sum(row["applied"] for row in made), 0)
 
 

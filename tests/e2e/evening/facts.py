@@ -21,9 +21,9 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests.e2e.evening.orders import Orders
 
-APPLIED = ("inserted", "updated", "deleted", "remembered")
+APPLIED = ("inserted", "updated", "deleted", "tombstoned")
 FATES = ("applied", "superseded", "duplicate", "quarantined", "late")
-SUMMED = ("units", "records", *FATES, *APPLIED)
+SUMMED = ("inputs", "records", *FATES, *APPLIED)
 
 
 def rows(path: Path, columns: str = "*", version: int | None = None) -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ def facts(orders: Orders) -> Facts:
     decided = {row["quarantine_id"]: row["action"] for row in _in_order(rows(home / "resolutions"))}
     events = {Path(row["path"]).name: row["state"] for row in _in_order(rows(home / "parked"))}
     ledger = sorted(rows(orders.lake / "ledger" / "f"), key=lambda row: row["table_version"])
-    cuts = {row["slice"] for row in ledger if row["kind"] == "source"}
+    cuts = {row["slice"] for row in ledger if row["kind"] == "drain"}
     publications = [
         json.loads(path.read_text()) for path in sorted((home / "published").glob("0*.json"))
     ]
@@ -101,8 +101,8 @@ def facts(orders: Orders) -> Facts:
         table=rows(table),
         ledger=ledger,
         inputs=rows(orders.lake / "inputs" / "f"),
-        quarantine=[row for row in refused if row["kind"] != "gate"],
-        withdrawn=[row for row in refused if row["kind"] == "gate"],
+        quarantine=[row for row in refused if row["kind"] != "withdraw"],
+        withdrawn=[row for row in refused if row["kind"] == "withdraw"],
         open_rows={
             row["quarantine_id"]
             for row in refused
@@ -112,8 +112,8 @@ def facts(orders: Orders) -> Facts:
         parked={name for name, state in events.items() if state == "parked"},
         given_up={name for name, state in events.items() if state == "discarded"},
         drained={
-            Path(row["unit"]).name
-            for row in rows(home / "intake", "unit, slice")
+            Path(row["input"]).name
+            for row in rows(home / "intake", "input, slice")
             if row["slice"] in cuts
         },
         version=DeltaTable(str(table)).version() if (table / "_delta_log").is_dir() else -1,

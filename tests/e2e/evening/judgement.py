@@ -9,7 +9,7 @@ import json
 from tests.e2e.evening.orders import EXPECTATION
 from tests.e2e.evening.scene import Scene, action
 
-_SHARE = "refused_share"
+_SHARE = "quarantined_share"
 _BAD_LINES = 40
 
 
@@ -89,7 +89,7 @@ def _all_bad(scene: Scene) -> str:
     scene.orders.deliver(*["[1, 2"] * _BAD_LINES, name=name)
     run_id = _red(scene)
     told = scene.shift.xcom(scene.orders, run_id, "drain") or {}
-    scene.holds("xcom", "the share", told.get("refused_share"), 1.0)
+    scene.holds("xcom", "the share", told.get("quarantined_share"), 1.0)
     scene.holds(
         "exit", "the drain itself is green", scene.shift.task(run_id, "drain")[0], "success"
     )

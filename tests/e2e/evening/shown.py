@@ -14,7 +14,7 @@ MARKS = (
     "DIED",
     "FAILED",
     "UNFINISHED",
-    "REFUSED",
+    "OVER LIMIT",
     "NOT CHECKED",
     "STOPPED EARLY",
     "IDLE",

@@ -62,7 +62,7 @@ def _again(scene: Scene) -> list[str]:
         )
         scene.holds("ledger", "the second did nothing", scene.now().of_run(second), [])
     scene.ends(first, second)
-    made = [sum(row["units"] for row in scene.now().of_run(run)) for run in (first, second)]
+    made = [sum(row["inputs"] for row in scene.now().of_run(run)) for run in (first, second)]
     scene.holds("ledger", "each drained what was there when it began", made, [2, 1])
     scene.holds(
         "exit",

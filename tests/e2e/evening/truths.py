@@ -31,7 +31,7 @@ _PAGE = (
     "generation",
     "batch",
     "kind",
-    "units",
+    "inputs",
     "records",
     "applied",
     "superseded",
@@ -39,7 +39,7 @@ _PAGE = (
     "quarantined",
 )
 _PAGE_BATCHES = 30
-_RED, _GREEN = ("DIED", "FAILED", "UNFINISHED", "REFUSED"), ("OK", "IDLE", "STOPPED EARLY")
+_RED, _GREEN = ("DIED", "FAILED", "UNFINISHED", "OVER LIMIT"), ("OK", "IDLE", "STOPPED EARLY")
 
 
 @dataclass
@@ -75,7 +75,7 @@ def _tables(tally: Tally, so: Facts) -> None:
     tally.hold("table", "each key once", len(found), len(so.table))
     tally.hold("table", "rows are those of the oracle", _difference(found, meaning.live), {})
     refused = {
-        (row["origin"]["unit"].rpartition("/")[2], row["origin"]["position"])
+        (row["origin"]["input"].rpartition("/")[2], row["origin"]["position"])
         for row in so.quarantine
     }
     tally.hold(
@@ -83,11 +83,11 @@ def _tables(tally: Tally, so: Facts) -> None:
     )
     tally.hold("quarantine", "each line once", len(refused), len(so.quarantine))
     tally.hold("ledger", "it closes", closes(so), [])
-    source = sums(row for row in so.ledger if row["kind"] == "source")
-    lines = sum(row["until"] - row["from"] for row in so.inputs if row["kind"] == "source")
+    source = sums(row for row in so.ledger if row["kind"] == "drain")
+    lines = sum(row["until"] - row["from"] for row in so.inputs if row["kind"] == "drain")
     tally.hold("ledger", "lines are those of the files", lines, meaning.lines)
     tally.hold("ledger", "blank ones are no records", lines - source["records"], meaning.blank)
-    tally.hold("ledger", "files are those drained", source["units"], len(so.drained))
+    tally.hold("ledger", "files are those drained", source["inputs"], len(so.drained))
     tally.hold(
         "ledger", "refused are those in the quarantine", source["quarantined"], len(so.quarantine)
     )
@@ -272,7 +272,7 @@ def _card(
     if drain and drain["outcome"] != "no report" and made["batches"]:
         expected = {
             name: made[name]
-            for name in (*FATES, "records", "inserted", "updated", "deleted", "remembered")
+            for name in (*FATES, "records", "inserted", "updated", "deleted", "tombstoned")
         }
         tally.hold(surface, "what became of the rows", card.rows, expected)
         tally.hold(surface, "it says that it adds up", card.adds_up)
@@ -281,14 +281,14 @@ def _card(
                 surface,
                 "its first line",
                 card.moved,
-                (made["units"], made["records"], made["applied"]),
+                (made["inputs"], made["records"], made["applied"]),
             )
     elif not made["batches"]:
         tally.hold(surface, "rows of a start that made no batch", card.rows, {})
     told = made["batches"] if drain and drain["outcome"] != "no report" else 0
     others = tuple(
         ran[name] - (made[name] if told else 0)
-        for name in ("batches", "units", "records", "applied")
+        for name in ("batches", "inputs", "records", "applied")
     )
     if drain and drain["outcome"] not in ("failed", "no report"):
         tally.hold(surface, "what other starts made", card.others, others if others[0] else None)
@@ -314,7 +314,7 @@ def _page(
     if card is not None and run_id in page.runs:
         headline, bad, own = page.runs[run_id]
         tally.hold("page", "the run's verdict is the card's", headline, card.headline)
-        tally.hold("page", "red where it is red", bad, card.mark in ("FAILED", "REFUSED"))
+        tally.hold("page", "red where it is red", bad, card.mark in ("FAILED", "OVER LIMIT"))
         same = shown.card(own)
         tally.hold("page", "rows of the run", same and same.rows, card.rows)
 

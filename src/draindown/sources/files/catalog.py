@@ -35,7 +35,7 @@ COLUMNS = pa.schema(
 """The columns that the intake of files has besides those of every intake."""
 SHARED = 1
 """Any generation: all share the intake of files."""
-_KNOWN = "unit as path, bytes as size, mtime_ns, slice"
+_KNOWN = "input as path, bytes as size, mtime_ns, slice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def append_slice(layout: FlowHome, files: Sequence[Verified], now: datetime, num
 
 def _row(file: Verified, now: datetime) -> dict[str, object]:
     return {name: getattr(file, name) for name in COLUMNS.names} | {
-        "unit": file.path,
+        "input": file.path,
         "start": 0,
         "until": file.counted,
         "bytes": file.size,
@@ -108,21 +108,21 @@ def outside(layout: FlowHome, directories: Sequence[str]) -> list[tuple[str, int
 def hashes(layout: FlowHome, paths: Sequence[str]) -> dict[str, str]:
     """Return the hash of each known file's bytes when it was taken in, by path."""
     rows = _log(layout).rows(
-        f"select unit, sha256 from t where unit in ({', '.join(map(literal, ['', *paths]))})"
+        f"select input, sha256 from t where input in ({', '.join(map(literal, ['', *paths]))})"
     )
-    return {row["unit"]: row["sha256"] for row in rows}
+    return {row["input"]: row["sha256"] for row in rows}
 
 
 def sha256(layout: FlowHome, file: KnownFile) -> str:
     """The hash of a file's bytes when it was taken in."""
-    where = f"slice = {file.slice} and unit = {literal(file.path)}"
+    where = f"slice = {file.slice} and input = {literal(file.path)}"
     return str(_log(layout).rows(f"select sha256 from t where {where}")[0]["sha256"])
 
 
 def headers(layout: FlowHome) -> dict[str, str | None]:
     """The CSV header record of every file taken in, by path; None for one without."""
-    rows = _log(layout).rows("select unit, header from t")
-    return {row["unit"]: row["header"] for row in rows}
+    rows = _log(layout).rows("select input, header from t")
+    return {row["input"]: row["header"] for row in rows}
 
 
 def unpack_ratio(layout: FlowHome, recent: int = 20) -> float | None:
@@ -134,7 +134,7 @@ def unpack_ratio(layout: FlowHome, recent: int = 20) -> float | None:
         return None
     sql = (
         "select sum(unpacked) as unpacked, sum(bytes) as size from t "
-        f"where slice > {newest - recent} and unit like '%.gz' and bytes > 0"
+        f"where slice > {newest - recent} and input like '%.gz' and bytes > 0"
     )
     row = _log(layout).rows(sql)[0]
     return row["unpacked"] / row["size"] if row["size"] else None

@@ -86,7 +86,7 @@ def _kept(layout: FlowHome) -> dict[str, list[dict[str, Any]]]:
 
 
 def _parsed(content: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    losses = [{"kind": "offsets-lost"} | one for one in content["losses"]]
+    losses = list(content["losses"])
     for one in losses:
         _span(one)
-    return {"losses": losses, "absent": list(content.get("absent", ()))}
+    return {"losses": losses, "absent": list(content["absent"])}

@@ -109,7 +109,7 @@ def rows(
     gaps = frozenset(compacted)
     found = [
         {
-            "unit": span.unit,
+            "input": span.unit,
             "start": span.start,
             "until": span.until,
             "bytes": round(span.size * record_bytes),

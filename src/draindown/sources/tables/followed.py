@@ -99,7 +99,7 @@ class Followed:
         """Return why the version of the newest slice is not the one that was read; empty if it is,
         or nobody knows.
         """
-        read, now = newest.row.get("committed_ms"), self.committed_ms(newest.until)
+        read, now = newest.row["committed_ms"], self.committed_ms(newest.until)
         if read is None or now is None or now <= read:  # one that was made again is later
             return ""
         return f"version {newest.until} is another commit than the one that was read: it was put back from a copy"
@@ -110,7 +110,7 @@ class Followed:
         """
         if self._until(newest) == newest.until:
             return False
-        read = newest.row.get("committed_ms") or self.committed_ms(newest.until)
+        read = newest.row["committed_ms"] or self.committed_ms(newest.until)
         return read is None or now - datetime.fromtimestamp(read / 1000, UTC) >= RENEWED
 
     def _until(self, newest: Unit | None) -> int:

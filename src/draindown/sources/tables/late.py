@@ -21,8 +21,8 @@ from draindown.lake.home import FlowHome
 from draindown.lake.table import Table, begins, literal
 from draindown.lake.table import rows as as_dicts
 
-Action = Literal["applied", "discarded"]
-State = Literal["open", "applied", "discarded", "gone"]
+Action = Literal["released", "discarded"]
+State = Literal["open", "released", "discarded", "gone"]
 """Gone: a person applied the row, and the source has it no more."""
 CAME, WENT = "came", "went"
 """What a batch saw of a late row: it is in the source, or it is there no more."""
@@ -30,7 +30,7 @@ _CHOSEN = pa.schema(
     [
         *(("late_id", pa.string()), ("source_table", pa.string())),
         *(
-            ("unit", pa.string()),
+            ("input", pa.string()),
             ("position", pa.int64()),
             ("arrived_at", pa.timestamp("us", "UTC")),
         ),
@@ -49,7 +49,7 @@ _DECISION = pa.schema(
 )
 _SHOWN = "late_id, source_table, origin, event_time, arrived_at, lateness, window_start, groups, record, state"
 _PLACES = (
-    "late_id, source_table, origin['unit'] as unit, origin['position'] as position, arrived_at"
+    "late_id, source_table, origin['input'] as input, origin['position'] as position, arrived_at"
 )
 _SEEN = (
     "select * from (select *, row_number() over (partition by late_id order by generation desc, slice desc) as _newest "
@@ -77,7 +77,7 @@ def newest(layout: FlowHome) -> int:
     """Return the number of the newest decision that applied rows; 0 without any."""
     log = layout.tables.late_decisions
     found = (
-        log.rows("select max(number) as n from t where action = 'applied'") if log.exists else []
+        log.rows("select max(number) as n from t where action = 'released'") if log.exists else []
     )
     return int(found[0]["n"] or 0) if found else 0
 
@@ -87,11 +87,11 @@ def applied(layout: FlowHome, until: int) -> pa.Table:
     applied.
     """
     log = layout.tables.late_decisions
-    names = ("source_table", "unit", "position", "arrived_at")
+    names = ("source_table", "input", "position", "arrived_at")
     if not until or not log.exists:
         return pa.schema([_CHOSEN.field(name) for name in names]).empty_table()
     return log.query(
-        f"select distinct {', '.join(names)} from t where action = 'applied' and number <= {int(until)}"
+        f"select distinct {', '.join(names)} from t where action = 'released' and number <= {int(until)}"
     )
 
 
@@ -140,7 +140,7 @@ def chosen(place: Place, ids: Sequence[str], action: Action) -> pa.Table:
 
     Raises TerminalError `unknown-late-row` if one of `ids` names none of them, or several.
     """
-    states = "state in ('open', 'discarded')" if ids and action == "applied" else "state = 'open'"
+    states = "state in ('open', 'discarded')" if ids and action == "released" else "state = 'open'"
     found = _query(place, _PLACES, [states, *([begins("late_id", ids)] if ids else [])])
     found = found.cast(_CHOSEN) if found.num_columns else _CHOSEN.empty_table()
     for start in ids:
@@ -172,9 +172,9 @@ def _query(place: Place, what: str, where: Sequence[str], rest: str = "") -> pa.
     if decisions.exists:
         beside = {"decisions": decisions}
         gone = "change = 'went'" if filled is None else f"not {there}"
-        state = f"case when d.action = 'applied' and {gone} then 'gone' else coalesce(d.action, 'open') end as state"
+        state = f"case when d.action = 'released' and {gone} then 'gone' else coalesce(d.action, 'open') end as state"
         joined = f"({seen}) l left join ({_DECIDED}) d on l.late_id = d._id"
-        sql = f"select l.*, {state} from {joined} where {there} or d.action = 'applied'"
+        sql = f"select l.*, {state} from {joined} where {there} or d.action = 'released'"
     only = f" where {' and '.join(where)}" if where else ""
     return late.query(f"select {what} from ({sql}){only} {rest}", beside)
 

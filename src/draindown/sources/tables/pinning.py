@@ -29,8 +29,7 @@ OWN = pa.schema(
 which reads all.
 
 `division`: the `Division` of the buckets, as text. `committed_ms`: the time of the commit `until`
-by the table's log, which tells it from another one of that number; intakes of earlier versions lack
-it.
+by the table's log, which tells it from another one of that number.
 """
 Rows = list[dict[str, Any]]
 """The units of one slice, as rows of the intake: one for each table."""

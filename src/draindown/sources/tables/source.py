@@ -197,7 +197,7 @@ class Tables:
         new = self._new(newest, now)
         left = [*unfinished(newest), *self.slices_of(new)]
         if left:  # before they are pinned, so that no maintenance comes between
-            rows = {table_of_unit(row["unit"]): row for row in left[0]}
+            rows = {table_of_unit(row["input"]): row for row in left[0]}
             for table in self.tables:
                 table.register(rows[table.table])
         return TablesPinning(self._layout, generation, left, now)
@@ -258,7 +258,7 @@ class Tables:
     ) -> dict[str, Any]:
         buckets = division.buckets
         return {
-            "unit": table_unit(table.table),
+            "input": table_unit(table.table),
             "start": -1 if piece.start is None else piece.start,
             "until": piece.until,
             "bytes": piece.bytes // buckets,

@@ -43,7 +43,7 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
         extra.append(F.max(F.when(good, _sequence(frame, goal.sequence_by[0]))).alias("_s"))
     drifted = [
         F.count("_drift").alias("marked"),
-        F.count(F.when(good, F.col("_rescued"))).alias("unknown"),
+        F.count(F.when(good, F.col("_rescued_data"))).alias("unknown"),
     ]
     groups = (
         frame.groupBy("_unit", "_block", "_blank", F.col(f"{WHY}.reason"), F.col(f"{WHY}.field"))
@@ -76,7 +76,7 @@ def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
     return batch.ledger_row(
         "land",
         slice=batch.input.number,
-        units=len({unit.name for unit in batch.input.units}),
+        inputs=len({unit.name for unit in batch.input.units}),
         bytes=sum(unit.bytes for unit in batch.input.units),
         records=counted.rows(lambda group: not group["_blank"]),
         reasons=counted.reasons,

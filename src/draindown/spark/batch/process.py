@@ -44,7 +44,7 @@ def process(spark: SparkSession, batch: Batch) -> BatchRow:
     """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains
     the batch.
 
-    Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `drift-refused`,
+    Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `drift-failed`,
     `file-unreadable`, and the errors of reading and merging.
     """
     with emptied(batch.writer.layout.spool):
@@ -86,7 +86,7 @@ class Landed:
         writes = (
             [SideWrite("kept", lambda: keep_raw(batch, self.frame))] if keeps_raw(batch) else []
         )
-        if batch.kind != "quarantine":
+        if batch.kind != "release":
             writes.append(SideWrite("inputs", lambda: ledger_inputs.record(layout, row, inputs)))
         refused = SideWrite(
             "quarantined", lambda: keep_refused(batch, self.frame, self.counted, row)
@@ -115,7 +115,7 @@ def _accepted(
     names = [
         name
         for name in good.columns
-        if name not in KEPT or name in (*PLACE, ARRIVED, "_rescued", "_delete")
+        if name not in KEPT or name in (*PLACE, ARRIVED, "_rescued_data", "_delete")
     ]
     return Accepted(
         writer=batch.writer,

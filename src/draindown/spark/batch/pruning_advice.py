@@ -87,10 +87,7 @@ class Skipping:
         missing = [name for name in goal.partition_by if name not in told.values]
         if missing:
             made = f"have the transform make {', '.join(missing)} of columns in `keys` alone, by no UDF"
-            return (
-                f"{made}; if it was changed, or the table is of an earlier version, rows may lie "
-                f"elsewhere; {rebuild}"
-            )
+            return f"{made}; if it was changed, rows may lie elsewhere; {rebuild}"
         if not goal.partition_by:
             return (
                 "add what never changes for a row and is alike in a batch, such as the day it was made, to `keys` and "

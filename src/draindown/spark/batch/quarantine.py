@@ -30,7 +30,7 @@ def identified(refused: DataFrame, blocks: Sequence[BlockOrigin]) -> DataFrame:
     if logs:
         known = relation(found.sparkSession, {"_of": TEXT, "_log": TEXT}, list(logs.items()))
         found = found.join(
-            F.broadcast(known), F.col(f"{ORIGIN}.unit") == F.col("_of"), "left"
+            F.broadcast(known), F.col(f"{ORIGIN}.input") == F.col("_of"), "left"
         ).drop("_of")
     else:
         found = found.withColumn("_log", F.lit(None).cast("string"))
@@ -45,7 +45,7 @@ def id_of(origin: str, log: Column) -> Column:
     before.
     """
     return F.sha2(
-        F.concat_ws("\u0001", f"{origin}.unit", F.col(f"{origin}.position").cast("string"), log),
+        F.concat_ws("\u0001", f"{origin}.input", F.col(f"{origin}.position").cast("string"), log),
         256,
     )
 

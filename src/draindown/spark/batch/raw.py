@@ -31,4 +31,4 @@ def keep_raw(batch: Batch, frame: DataFrame) -> None:
 
 def keeps_raw(batch: Batch) -> bool:
     """Return whether the batch keeps the records that it reads at its source."""
-    return batch.kind == "source" and batch.writer.flow.source.raw_for is not None
+    return batch.kind == "drain" and batch.writer.flow.source.raw_for is not None

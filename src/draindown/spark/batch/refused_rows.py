@@ -22,7 +22,7 @@ def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow
     Raises TerminalError `ledger-does-not-add-up` if the number of rows written differs from the
     batch's count.
     """
-    if batch.kind == "quarantine":  # a row that is refused again stays open in the quarantine
+    if batch.kind == "release":  # a row that is refused again stays open in the quarantine
         still = frame.where(F.col(WHY).isNotNull()).select("_unit", "_id").collect()
         batch.keep_open([(batch.input.name(line["_unit"]), line["_id"]) for line in still])
     elif requarantine.concerns(batch.writer):

@@ -26,7 +26,7 @@ def concerns(writer: Writer) -> bool:
     """Return whether the writer's batches may read input again: a replay of input, or a generation
     after the first.
     """
-    return writer.kind.startswith("replay:") or (writer.kind == "source" and writer.generation > 1)
+    return writer.kind.startswith("replay:") or (writer.kind == "drain" and writer.generation > 1)
 
 
 def quarantine(
@@ -76,7 +76,7 @@ def _held(writer: Writer, bad: DataFrame, units: Sequence[Unit]) -> DataFrame | 
         bad.sparkSession, {"_name": TEXT, "_log": TEXT, "_first": NUMBER, "_end": NUMBER}, ranges
     )
     among = (
-        (F.col("origin.unit") == F.col("_name"))
+        (F.col("origin.input") == F.col("_name"))
         & (F.col("origin.position") >= F.col("_first"))
         & (F.col("origin.position") < F.col("_end"))
         & (F.col("quarantine_id") == quarantine_writer.id_of("origin", F.col("_log")))

@@ -72,7 +72,7 @@ def without_raw(frame: DataFrame, batch: Batch) -> DataFrame:
 
 def _of_essential(name: str, texts: Collection[str], nulled: str | None) -> Column:
     value = F.col(quoted(name))
-    absent = F.when(value.isNull(), _reason("missing", name, nulled))
+    absent = F.when(value.isNull(), _reason("not_null", name, nulled))
     return (
         absent.when(~F.is_valid_utf8(value), _reason("type", name, "not valid UTF-8"))
         if name in texts

@@ -45,7 +45,7 @@ class Found:
     Attributes:
         sightings: the drift to record.
         columns: existing and new target columns for fields outside the contract, sorted by name.
-        reserved: names of fields that stay in `_rescued`.
+        reserved: names of fields that stay in `_rescued_data`.
         unknown: whether an accepted row has a field that the contract does not name.
     """
 
@@ -55,7 +55,7 @@ class Found:
     unknown: bool = False
 
     def spread(self, good: DataFrame) -> DataFrame:
-        """Return the accepted rows with `columns`, whose values move out of `_rescued`."""
+        """Return the accepted rows with `columns`, whose values move out of `_rescued_data`."""
         if not self.unknown:
             return drift_marks.empty(good, self.columns)
         return drift_marks.spread(good, self.columns, self.reserved)
@@ -64,12 +64,12 @@ class Found:
 def look(batch: Batch, frame: DataFrame, counted: Counted) -> Found:
     """Find new and missing fields of a batch. Reads no rows if none has a drift mark.
 
-    Raises TerminalError `drift-refused`.
+    Raises TerminalError `drift-failed`.
     """
     policy = batch.writer.flow.drift
     news = _marked(batch, frame, counted) if counted.sum("marked") else News()
     # chosen records of a file say nothing of what the whole file lacks
-    if batch.kind == "quarantine":
+    if batch.kind == "release":
         news = replace(news, missing=())
     _refuse(
         batch,
@@ -120,7 +120,7 @@ def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
     places = {(one.spelled, one.block): one.offset for one in batch.input.origins(counted.blocks)}
 
     def told(kind: Kind, one: Seen, *, record: bool = True) -> Sighting:
-        at = one.id + places[one.unit, one.block] if record and batch.kind != "quarantine" else None
+        at = one.id + places[one.unit, one.block] if record and batch.kind != "release" else None
         more = {
             "unit": batch.input.name(one.unit),
             "position": at,
@@ -192,12 +192,12 @@ def _refused(
         run = f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # and begin it anew"
     steps = [f"{one} of {flow}, then: {run}" for one in more]
     steps.append(f"set drift: {{{', '.join(policies)}}} for {flow}, then: {run}")
-    if batch.kind == "source" and batch.input.by_name:
+    if batch.kind == "drain" and batch.input.by_name:
         units = list(dict.fromkeys(batch.input.name(one.unit) for one in seen))
         steps.append(batch.input.leaving_out(units[:_SHOWN]))
     policy = batch.writer.flow.drift
     return TerminalError(
-        "drift-refused",
+        "drift-failed",
         tried=f"read {count(len(batch.input.units), batch.input.noun)} of {flow} under drift: {{"
         f"new_columns: {policy.new_columns}, missing_columns: {policy.missing_columns}}}",
         found="; ".join(found),

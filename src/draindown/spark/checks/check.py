@@ -13,7 +13,7 @@ from draindown.base.clock import EPOCH, now
 from draindown.base.findings import Finding
 from draindown.config.derived import DerivedFlow
 from draindown.config.names import END_AT
-from draindown.flow import foreign, generations, refused_share
+from draindown.flow import foreign, generations, quarantined_share
 from draindown.flow.open_windows import open_windows
 from draindown.gate import page as gate_page
 from draindown.gate import published, refusal, suite_validation, waivers
@@ -73,7 +73,7 @@ def check(request: Request, spark: SparkSession) -> StepReport:
     )
     rows = rows if rows and _anything(rows, state) else None
     expectations = [] if rows is None else _expectations(request, state, rows)
-    share = refused_share.judged(request, state) if state.pending else []
+    share = quarantined_share.judged(request, state) if state.pending else []
     part = _part(request, state, 0 if rows is None else rows.changed_rows, [*expectations, *share])
     if rows is not None or not all(verdict.success for verdict in share):
         gate_page.write(request, part)

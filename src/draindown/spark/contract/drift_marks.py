@@ -178,7 +178,7 @@ def marked(frame: DataFrame, units: Sequence[str], records: Mapping[str, int]) -
         "_block",
         "_id",
         "_delete",
-        F.from_json("_rescued", _FIELDS).alias("_m"),
+        F.from_json("_rescued_data", _FIELDS).alias("_m"),
         F.explode("_drift").alias("_n"),
     )
     by_unit = every.groupBy("_n", "_unit").agg(
@@ -207,10 +207,10 @@ def addable(good: DataFrame, taken: Collection[str]) -> News:
 
     `taken`: names, in any case, that a new column can't have.
     """
-    fields = F.from_json("_rescued", _FIELDS)
+    fields = F.from_json("_rescued_data", _FIELDS)
     held = _array(sorted({name.lower() for name in taken}))
     free = f"map_filter(_m, (k, v) -> {_is_free(held)})"
-    entries = good.where(F.col("_rescued").isNotNull()).select(
+    entries = good.where(F.col("_rescued_data").isNotNull()).select(
         "_unit", "_block", "_id", fields.alias("_m")
     )
     chosen = F.expr(f"if(size(_m) > {MOST_ADDED}, map('{_MANY}', cast(null as string)), {free})")
@@ -227,10 +227,10 @@ def addable(good: DataFrame, taken: Collection[str]) -> News:
 
 
 def spread(good: DataFrame, columns: Sequence[str], reserved: Collection[str]) -> DataFrame:
-    """Move the fields that become columns from `_rescued` into `columns`.
+    """Move the fields that become columns from `_rescued_data` into `columns`.
 
     `columns`: names, in the spelling of the table, of all such fields in these rows; `reserved`:
-    names, in any case, that stay in `_rescued`. Of fields whose names differ in case only, the
+    names, in any case, that stay in `_rescued_data`. Of fields whose names differ in case only, the
     first in order that has a value is moved.
     """
     if not columns:
@@ -241,10 +241,12 @@ def spread(good: DataFrame, columns: Sequence[str], reserved: Collection[str]) -
     left = "map_filter(_m, (k, v) -> not array_contains(transform(_e, e -> e.key), k))"
     rest = F.expr(f"if(size({left}) = 0, null, to_json({left}, map('ignoreNullFields', 'false')))")
     wide = (
-        good.withColumn("_m", F.from_json("_rescued", _FIELDS))
+        good.withColumn("_m", F.from_json("_rescued_data", _FIELDS))
         .withColumn("_e", F.expr(f"if(size(_m) <= {MOST_ADDED}, {free}, null)"))
         .withColumn("_e", F.expr(first))
-        .withColumn("_rescued", F.when(F.expr("size(_e) > 0"), rest).otherwise(F.col("_rescued")))
+        .withColumn(
+            "_rescued_data", F.when(F.expr("size(_e) > 0"), rest).otherwise(F.col("_rescued_data"))
+        )
         .withColumn(
             "_f", F.expr("map_from_entries(transform(_e, e -> struct(lower(e.key), e.value)))")
         )
@@ -268,7 +270,7 @@ def reserved_in(flow: FlowSpec, frame: DataFrame) -> set[str]:
     """Return the names that an added column can't have: those of the contract, the transform and
     draindown.
 
-    A field that the contract reads may be in `_rescued` for a field within it.
+    A field that the contract reads may be in `_rescued_data` for a field within it.
     """
     return {*flow.columns, *flow.fields.values(), *frame.columns, *RESERVED_COLUMNS}
 

@@ -2,8 +2,7 @@
 does not tell.
 
 That is the type of the row, by which a replay reads the values that the file had, whatever the
-contract says by then, and the columns whose times were cut. Rows that earlier versions kept have
-their JSON alone.
+contract says by then, and the columns whose times were cut.
 """
 
 from __future__ import annotations

@@ -27,7 +27,18 @@ from draindown.spark.sql import literal, quoted, try_eval
 
 WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""
-KEPT = ("_rescued", "_drift", "_delete", "_blank", WHY, "_raw", ENVELOPE, SHAPE, ARRIVED, *PLACE)
+KEPT = (
+    "_rescued_data",
+    "_drift",
+    "_delete",
+    "_blank",
+    WHY,
+    "_raw",
+    ENVELOPE,
+    SHAPE,
+    ARRIVED,
+    *PLACE,
+)
 """The columns that `parse` adds to those of the contract; ENVELOPE, SHAPE and ARRIVED only where
 the records have them.
 
@@ -116,7 +127,7 @@ def _judge(
         *[F.when(good, F.col(quoted(name))).alias(name) for name in flow.columns],
         # of a refused record too where it shows drift: the finding says what type the field looks
         # like
-        F.when(good | F.col("_drift").isNotNull(), F.col("_unknown")).alias("_rescued"),
+        F.when(good | F.col("_drift").isNotNull(), F.col("_unknown")).alias("_rescued_data"),
         "_drift",
         "_delete",
         "_blank",
@@ -234,7 +245,7 @@ def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator
                 clash, "type", name, _called(column.type, flow.source.timezone, flow.written(name))
             )
         if not column.nullable or name in essential:
-            yield _Refusal(~spared & value.isNull(), "missing", name)
+            yield _Refusal(~spared & value.isNull(), "not_null", name)
         if name in flow.target.sequence_by and column.type in _MOMENTS:
             yield _more_than_micros(flow, records, f"_t{i}", name)
     for rule, expression in flow.rules.items():

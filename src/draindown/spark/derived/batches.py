@@ -85,7 +85,7 @@ class Deriving:
         """
         layout, source = self.request.layout, self.flow.source
         newest = pinned
-        if self.kind != "source":
+        if self.kind != "drain":
             newest = self._newest() or pinned
         pinned_units = by_table(source, pinned.units)
         newest_units = by_table(source, newest.units)

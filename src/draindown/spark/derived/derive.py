@@ -175,7 +175,7 @@ def narrowed(work: Work, held: Held | None, kept: ExitStack) -> Work:
     these would end.
     """
     kind, scope, writer = work.resolved.kind, work.scope, work.batch.writer
-    if writer.ledger_kind != "source" or not isinstance(scope, Touched):
+    if writer.ledger_kind != "drain" or not isinstance(scope, Touched):
         return work
     if kind.memory is not None:
         spark = work.sources[0].sparkSession
@@ -218,7 +218,9 @@ def _recomputed(
     )
     fated = recompute.compared(kind, fresh, work.scope, None if held is None else held.rows)
     counts = Counts({}, 0, 0, 0)
-    if work.batch.slice.is_fill or work.row.touched:  # else nothing changed of what the query reads
+    if (
+        work.batch.slice.is_fill or work.row.recomputed
+    ):  # else nothing changed of what the query reads
         kept.enter_context(persisted(fated))
         parts, schema = work.batch.flow.target.partition_by, work.resolved.schema
         texts = [name for name in parts if schema[name].dataType.typeName() == "string"]
@@ -275,17 +277,17 @@ def _output(work: Work, counts: Counts) -> BatchRow:
         unchanged=keys.get(UNCHANGED, 0),
     )
     found = row.inserted + row.updated + row.deleted + row.unchanged
-    absent = 0 if work.batch.slice.is_fill else row.touched - counts.scopes
-    touched = found + absent
-    row = replace(row, touched=touched, absent=absent)
-    wrong = ["more keys than were touched"] if row.absent < 0 else []
-    if row.kind == "source":  # what a replay touches may be gone from the source and from the table
+    empty = 0 if work.batch.slice.is_fill else row.recomputed - counts.scopes
+    touched = found + empty
+    row = replace(row, recomputed=touched, empty=empty)
+    wrong = ["more keys than were touched"] if row.empty < 0 else []
+    if row.kind == "drain":  # what a replay touches may be gone from the source and from the table
         # of these keys the source may have no row
         gone = row.deleted if work.batch.slice.is_fill else 0
-        wrong += work.resolved.kind.wrong(replace(row, touched=touched - gone))
+        wrong += work.resolved.kind.wrong(replace(row, recomputed=touched - gone))
     if wrong:
         raise not_adding_up(row, wrong)
-    if row.kind == "source":
+    if row.kind == "drain":
         _refuse_miscounted(work, counts)
     return conserve(row)
 

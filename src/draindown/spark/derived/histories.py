@@ -35,8 +35,8 @@ class Histories(WholeScopes):
         """A key that changes touch has events now, or had some: where none deletes, it is in the
         table.
         """
-        missing = row.absent and self.spec.apply_as_deletes is None
-        return [f"{row.absent} touched keys without rows are not in the table"] if missing else []
+        missing = row.empty and self.spec.apply_as_deletes is None
+        return [f"{row.empty} touched keys without rows are not in the table"] if missing else []
 
     def result(self, *keyed: DataFrame) -> DataFrame:
         """Return the runs of each key. Columns: keys, start, end, then the others of the source in

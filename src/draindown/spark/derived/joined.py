@@ -162,7 +162,9 @@ class Joined(WholeScopes):
         """
         is_counted = row.used > 0 or bool(self.spec.times)
         return (
-            ["keys were recomputed that no image touched"] if row.touched and not is_counted else []
+            ["keys were recomputed that no image touched"]
+            if row.recomputed and not is_counted
+            else []
         )
 
     def result(self, *keyed: DataFrame) -> DataFrame:

@@ -133,9 +133,9 @@ class Sieve:
         """
         decisions = self.spark.read.format("delta").load(self.layout.tables.late_decisions.path)
         own = decisions.where(
-            (F.col("action") == "applied") & (F.col("source_table") == self.table)
+            (F.col("action") == "released") & (F.col("source_table") == self.table)
         )
-        names = zip(("unit", "position", "arrived_at"), _PLACE, strict=True)
+        names = zip(("input", "position", "arrived_at"), _PLACE, strict=True)
         found = own.groupBy(*(F.col(one).alias(name) for one, name in names)).agg(
             F.min("number").alias("_number")
         )
@@ -155,7 +155,7 @@ def sieves(
 
 
 def _same(applied: DataFrame) -> Column:
-    of_row = (F.col(f"{ORIGIN}.unit"), F.col(f"{ORIGIN}.position"), F.col(ARRIVED_AT))
+    of_row = (F.col(f"{ORIGIN}.input"), F.col(f"{ORIGIN}.position"), F.col(ARRIVED_AT))
     same = [one == applied[name] for one, name in zip(of_row, _PLACE, strict=True)]
     return reduce(Column.__and__, same)
 
@@ -176,7 +176,7 @@ class Late:
         # a topic that was created again has rows of the same unit and position, which arrived later
         own = (F.col(f"{ORIGIN}.position"), F.unix_micros(ARRIVED_AT))
         place = F.concat_ws(
-            "\u0001", F.lit(sieve.table), f"{ORIGIN}.unit", *(one.cast("string") for one in own)
+            "\u0001", F.lit(sieve.table), f"{ORIGIN}.input", *(one.cast("string") for one in own)
         )
         content = [name for name in self.images.columns if not name.startswith("_")]
         missed = dict(zip(kind.scope_keys, self.relation.home(), strict=True))

@@ -184,7 +184,7 @@ class LookedUp(WholeScopes):
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A left row that changes touch is there now, or was, and so is in the table."""
-        return [f"{row.absent} touched rows are not in the table"] if row.absent else []
+        return [f"{row.empty} touched rows are not in the table"] if row.empty else []
 
     def result(self, *keyed: DataFrame) -> DataFrame:
         """Give each left row the columns of the row that has its values of `on`, and whether there

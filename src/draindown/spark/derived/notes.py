@@ -49,7 +49,7 @@ def amplified(
     """Tell which changed row touches the most keys, where a batch touches very many for each
     changed row.
     """
-    touched = row.touched
+    touched = row.recomputed
     if touched < MANY or touched < TIMES * max(1, row.used):
         return
     for relation, rows, table in zip(kind.relations, netted, batch.flow.source.read, strict=True):

@@ -25,7 +25,9 @@ def owned(spec: Pairing, side: int) -> Sequence[str]:
 
 def origin_text() -> Column:
     """Return what names a row of an append table, over its rows: `unit:position`."""
-    return F.concat(F.col(f"{ORIGIN}.unit"), F.lit(":"), F.col(f"{ORIGIN}.position").cast("string"))
+    return F.concat(
+        F.col(f"{ORIGIN}.input"), F.lit(":"), F.col(f"{ORIGIN}.position").cast("string")
+    )
 
 
 def paired(

@@ -100,7 +100,9 @@ class Processed(WholeScopes):
         key.
         """
         return (
-            ["keys were recomputed that no image touched"] if row.touched and not row.used else []
+            ["keys were recomputed that no image touched"]
+            if row.recomputed and not row.used
+            else []
         )
 
     def result(self, *keyed: DataFrame) -> DataFrame:

@@ -48,7 +48,9 @@ class KeyedQuery(WholeScopes):
     def wrong(self, row: BatchRow) -> list[str]:
         """Return whether keys were counted that no image touched. A query may leave out any key."""
         return (
-            ["keys were recomputed that no image touched"] if row.touched and not row.used else []
+            ["keys were recomputed that no image touched"]
+            if row.recomputed and not row.used
+            else []
         )
 
     def result(self, *keyed: DataFrame) -> DataFrame:

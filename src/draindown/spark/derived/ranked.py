@@ -36,9 +36,7 @@ class _Ranked(WholeScopes):
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A scope that changes touch has rows now, or had some, and so is in the table."""
-        return (
-            [f"{row.absent} touched keys without rows are not in the table"] if row.absent else []
-        )
+        return [f"{row.empty} touched keys without rows are not in the table"] if row.empty else []
 
     def _placed(self, keyed: Sequence[DataFrame], by: Iterable[Order], name: str) -> DataFrame:
         """Return the source's rows with their number, from 1, in the total order within their

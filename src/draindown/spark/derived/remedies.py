@@ -89,7 +89,7 @@ def source_types_named(work: Work) -> Iterator[None]:
 
 
 def _can_be_void(batch: DeriveBatch) -> bool:
-    return batch.kind == "source" and not batch.writer.batch and not batch.writer.layout.staged
+    return batch.kind == "drain" and not batch.writer.batch and not batch.writer.layout.staged
 
 
 def _run(batch: DeriveBatch) -> str:

@@ -63,9 +63,7 @@ class Sessions(WholeScopes):
     def wrong(self, row: BatchRow) -> list[str]:
         """A scope that changes touch has sessions now, or had some, and so is in the table."""
         return (
-            [f"{row.absent} touched keys without sessions are not in the table"]
-            if row.absent
-            else []
+            [f"{row.empty} touched keys without sessions are not in the table"] if row.empty else []
         )
 
     def result(self, *keyed: DataFrame) -> DataFrame:

@@ -92,10 +92,10 @@ def touched(
         F.col(own).alias(name) for own, name in zip(key_names(kind), kind.scope_keys, strict=True)
     ]
     # a replay reads rows as they are now, whose times the changes that it repeats don't show
-    is_bounded = kind.asked is not None and batch.writer.ledger_kind == "source"
+    is_bounded = kind.asked is not None and batch.writer.ledger_kind == "drain"
     earliest = valid_at.earliest(keys) if is_bounded else None
     found = Touched(keys, *pruning_of(keys.select(*named), kind.scope_keys), earliest)
-    row = replace(row, touched=found.number)
+    row = replace(row, recomputed=found.number)
     notes.amplified(batch, kind, row, netted, sources)
     return Work(batch, sources, resolved, found, row, read, came, late, netted)
 
@@ -134,7 +134,7 @@ def _late(
     """
     found = (
         sieve.late(changed, fill=batch.slice.is_fill)
-        if batch.writer.ledger_kind == "source"
+        if batch.writer.ledger_kind == "drain"
         else None
     )
     if found is None:
@@ -172,12 +172,12 @@ def _counted(
     row = batch.ledger_row(
         "derive",
         slice=piece.number,
-        units=len(inputs),
+        inputs=len(inputs),
         bytes=sum(one.bytes for one in inputs),
         records=records,
         late=sum(late),
         used=used,
-        irrelevant=records - sum(late) - used,
+        unused=records - sum(late) - used,
     )
     return row, inputs, came
 

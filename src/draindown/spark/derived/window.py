@@ -121,9 +121,7 @@ class Windows(WholeScopes, Direct):
     def wrong(self, row: BatchRow) -> list[str]:
         """A window that changes touch has rows now, or had some, and so is in the table."""
         return (
-            [f"{row.absent} touched windows without rows are not in the table"]
-            if row.absent
-            else []
+            [f"{row.empty} touched windows without rows are not in the table"] if row.empty else []
         )
 
     def result(self, *keyed: DataFrame) -> DataFrame:

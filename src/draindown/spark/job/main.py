@@ -312,7 +312,7 @@ def _done_so_far(request: Request) -> tuple[DrainPart | None, list[Finding]]:
         told = schema_drift.findings(
             request.layout, request.declared, "", {row.place for row in of_run}
         )
-        rows = [row for row in of_run if row.start == request.start]
+        rows = [row for row in of_run if row.attempt == request.start]
         part, refused = drain_part.part(request, rows[-1].generation if rows else 0, rows)
     except Exception as error:  # noqa: BLE001 - the error of the step must be reported whatever else fails
         logged(error, request)

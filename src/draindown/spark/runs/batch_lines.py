@@ -6,7 +6,7 @@ from draindown.base import formatting
 from draindown.ledger.rows import BatchRow
 
 _TELLING_RATE = (
-    100  # rows per second; a lower rate measures the batch's fixed cost and is not shown
+    100  # records per second; a lower rate measures the batch's fixed cost and is not shown
 )
 
 
@@ -17,10 +17,10 @@ def told(row: BatchRow, unit: str) -> str:
 
 def _landed(row: BatchRow, unit: str) -> str:
     rate = row.records / row.seconds if row.seconds else 0.0
-    pace = f" ({rate:,.0f} rows/s)" if rate >= _TELLING_RATE else ""
+    pace = f" ({rate:,.0f} records/s)" if rate >= _TELLING_RATE else ""
     fates = ("superseded", "duplicate", "quarantined")
     return (
-        f"batch {row.batch}: {formatting.count(row.units, unit)}, {formatting.count(row.records, 'row')} → "
+        f"batch {row.batch}: {formatting.count(row.inputs, unit)}, {formatting.count(row.records, 'record')} → "
         f"{row.applied:,} applied, {', '.join(f'{getattr(row, name):,} {name}' for name in fates)} "
         f"in {formatting.age(row.seconds)}{pace}"
     )
@@ -30,6 +30,6 @@ def _derived(row: BatchRow) -> str:
     fates = ", ".join(
         f"{getattr(row, name):,} {name}" for name in ("inserted", "updated", "deleted", "unchanged")
     )
-    images = f"{formatting.count(row.records, 'image')}, {row.irrelevant:,} irrelevant"
-    keys = formatting.count(row.touched, "key")
-    return f"batch {row.batch}: {images} → {keys}: {fates} in {formatting.age(row.seconds)}"
+    changes = f"{formatting.count(row.records, 'row change')}, {row.unused:,} unused"
+    rows = f"{formatting.count(row.recomputed, 'row')} recomputed"
+    return f"batch {row.batch}: {changes} → {rows}: {fates} in {formatting.age(row.seconds)}"

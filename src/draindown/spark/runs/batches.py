@@ -22,7 +22,7 @@ def batches_of(
     source: Source,
     generation: int,
     *,
-    kind: str = "source",
+    kind: str = "drain",
     verify: Callable[[Sequence[Unit]], None] | None = None,
     tuning: Tuning = TUNING,
 ) -> Batches:

@@ -114,7 +114,7 @@ def _collected(references: DataFrame) -> Slice:
         }
         for row in references.collect()
     ]
-    (found,) = slices_of(sorted(rows, key=lambda row: row["unit"]))
+    (found,) = slices_of(sorted(rows, key=lambda row: row["input"]))
     return found
 
 
@@ -272,7 +272,7 @@ def _bounds(request: Request, stop: Stop) -> Bounds:
 
 def _outcome(before: Backlog, bounded: str | None) -> Outcome:
     if bounded is not None:
-        return "bounded"
+        return "stopped"
     return "done" if before.units else "idle"
 
 

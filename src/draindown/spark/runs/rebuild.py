@@ -68,7 +68,7 @@ def rebuild(
         drained, _ = under_lease(
             staged, spark, number, progress=progress, stop=until, reached=reached
         )
-        if drained.outcome != "bounded":
+        if drained.outcome != "stopped":
             progress(
                 f"generation {begun.generation} has read everything; it takes the live table's place"
             )
@@ -79,7 +79,7 @@ def rebuild(
     if named := source_of(request).named:
         named.refuse_findings(drained.findings)
     # a rebuild that resumes right before the swap has nothing to read, but is not idle
-    outcome = "bounded" if drained.outcome == "bounded" else "done"
+    outcome = "stopped" if drained.outcome == "stopped" else "done"
     whole = {
         "started_at": started,
         "finished_at": now(),
@@ -131,7 +131,7 @@ def _read_up_to(request: Request) -> None:
 
 def _part(drained: StepReport, begun: Rebuild) -> DrainPart:
     assert drained.drain is not None, "a drain reports what it did"
-    stopped = drained.outcome == "bounded"
+    stopped = drained.outcome == "stopped"
     how = (
         "the live table is as it was; the same command goes on"
         if stopped

@@ -100,5 +100,5 @@ def _report(
             *told,
             Finding(kind="stopped", subject=f"replay {wanted.id}", detail=detail, next=again),
         ]
-    outcome: Outcome = "bounded" if left else "done" if rows else "idle"
+    outcome: Outcome = "stopped" if left else "done" if rows else "idle"
     return report.of(request, started, outcome, drain=part, findings=told)

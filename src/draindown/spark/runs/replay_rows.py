@@ -31,7 +31,7 @@ from draindown.flow import discards, drain_part, generations, quarantine, schema
 from draindown.flow.release_intent import Pending, note, release_applied
 from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import GATE, BatchRow
+from draindown.ledger.rows import WITHDRAW, BatchRow
 from draindown.recovery.opening import Needs, OpenFlow
 from draindown.recovery.rebuild import refuse_begun
 from draindown.runs import report
@@ -88,8 +88,8 @@ def _replayed(
     """Apply a portion of the rows, and return the ledger rows of its batches."""
     layout, generation, reached = request.layout, flow.generation, flow.guard()
     _refuse_unread(request, generation, rows)
-    refused = [row for row in rows if row["kind"] != GATE]
-    taken_out = [row for row in rows if row["kind"] == GATE]
+    refused = [row for row in rows if row["kind"] != WITHDRAW]
+    taken_out = [row for row in rows if row["kind"] == WITHDRAW]
     restored = _restored(request, spark, taken_out) if taken_out else None
     done = list[BatchRow]()
     for some in _of_one_log(refused):
@@ -114,7 +114,7 @@ def _replayed(
 def _chosen(request: Request, wanted: Sequence[str]) -> list[dict[str, Any]]:
     rows = quarantine.whole(request.layout, wanted)
     layout = request.layout
-    if any(row["kind"] == GATE for row in rows):
+    if any(row["kind"] == WITHDRAW for row in rows):
         refuse_begun(
             layout, f"put withdrawn rows back into flow {layout.flow} of pipeline {layout.pipeline}"
         )
@@ -127,7 +127,7 @@ def _chosen(request: Request, wanted: Sequence[str]) -> list[dict[str, Any]]:
             f"down as text), the first at {quarantine.place_of(partial[0])}",
             next=_DELIVER,
         )
-    _refuse_unnamed(request, [row for row in rows if row["kind"] != GATE])
+    _refuse_unnamed(request, [row for row in rows if row["kind"] != WITHDRAW])
     return rows
 
 
@@ -140,7 +140,7 @@ def _refuse_unnamed(request: Request, rows: Sequence[Mapping[str, Any]]) -> None
     if not request.flow_spec.source.has_header:
         return
     headers = _headers(request, rows)
-    unnamed = [row for row in rows if row["origin"]["unit"] not in headers]
+    unnamed = [row for row in rows if row["origin"]["input"] not in headers]
     if unnamed:
         raise TerminalError(
             "rows-not-whole",
@@ -153,7 +153,7 @@ def _refuse_unnamed(request: Request, rows: Sequence[Mapping[str, Any]]) -> None
 
 def _headers(request: Request, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, str | None]:
     named = source_of(request).named
-    return named.headers({row["origin"]["unit"] for row in rows}) if named else {}
+    return named.headers({row["origin"]["input"] for row in rows}) if named else {}
 
 
 def _refuse_unread(request: Request, generation: int, chosen: Sequence[Mapping[str, Any]]) -> None:
@@ -162,7 +162,7 @@ def _refuse_unread(request: Request, generation: int, chosen: Sequence[Mapping[s
 
     Raises TerminalError `rows-not-read`.
     """
-    rows = [row for row in chosen if row["kind"] != GATE]
+    rows = [row for row in chosen if row["kind"] != WITHDRAW]
     if request.flow_spec.target.kind.idempotent:
         return
     unread = discards.not_read(
@@ -198,14 +198,14 @@ def _of_one_log(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 def _batch(
     request: Request, generation: int, rows: Sequence[Mapping[str, Any]], started: datetime
 ) -> Batch:
-    writer = Writer(request.layout, request.flow_spec, generation, 0, kind="quarantine")
+    writer = Writer(request.layout, request.flow_spec, generation, 0, kind="release")
     last = request.layout.tables.target.last(writer.app("rows"))
     writer = Writer(
         request.layout,
         request.flow_spec,
         generation,
         1 + (-1 if last is None else last),
-        kind="quarantine",
+        kind="release",
     )
     dotted = request.flow_spec.transform
     ids = [(_origin(row), row["quarantine_id"]) for row in rows]
@@ -274,7 +274,7 @@ def _not_restorable(request: Request, number: int, why: str) -> TerminalError:
 
 
 def _origin(row: Mapping[str, Any]) -> tuple[str, int]:
-    return row["origin"]["unit"], row["origin"]["position"]
+    return row["origin"]["input"], row["origin"]["position"]
 
 
 def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]) -> list[Read]:
@@ -284,7 +284,7 @@ def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, An
     headers = _headers(request, rows)
 
     def form_of(row: Mapping[str, Any]) -> tuple[str, str]:
-        return headers.get(row["origin"]["unit"]) or "", kept_rows.row_type(row["envelope"]) or ""
+        return headers.get(row["origin"]["input"]) or "", kept_rows.row_type(row["envelope"]) or ""
 
     reads = []
     for (header, shape), group in groupby(sorted(rows, key=form_of), key=form_of):

@@ -27,7 +27,7 @@ from draindown.gate import published, waivers
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import Unpublished
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import GATE, BatchRow
+from draindown.ledger.rows import WITHDRAW, BatchRow
 from draindown.ledger.target_log import verify_written
 from draindown.recovery.opening import Needs
 from draindown.recovery.rebuild import refuse_begun
@@ -222,16 +222,16 @@ def _take_out(
     layout, plan = request.layout, found.plan
     _refuse_moved(request, plan)
     batch = withdrawals.next_batch(layout, generation)
-    writer = Writer(layout, request.flow_spec, generation, batch, kind=GATE)
+    writer = Writer(layout, request.flow_spec, generation, batch, kind=WITHDRAW)
     newest = ledger_table.recent(layout, 1)
     row = BatchRow(
         pipeline=layout.pipeline,
         flow=layout.flow,
         generation=generation,
         batch=batch,
-        kind="gate",
+        kind="withdraw",
         run_id=request.run_id,
-        start=request.start,
+        attempt=request.start,
         records=plan.rows,
         deleted=plan.rows,
         changed_at=stamp_after(newest[-1].changed_at if newest else None, started),
@@ -264,7 +264,7 @@ def _as_kept(request: Request, writer: Writer, plan: Plan, rows: DataFrame) -> D
     """
     own, name = request.flow_spec.target.essential, plan.expectation
     parts = [
-        F.lit(GATE),
+        F.lit(WITHDRAW),
         F.lit(str(writer.generation)),
         F.lit(str(writer.batch)),
         json_rows.encode(own),

@@ -32,20 +32,20 @@ def read(spark: SparkSession, units: Sequence[Unit]) -> DataFrame:
     (path,) = {unit.kept for unit in units}
     held = spark.read.format("delta").option("versionAsOf", Table(path).version).load(path)
     some = held.where((F.col("part") == RECORDS) & _bounds(units))
-    rows = _within(some, units, "unit", "position", F.col("log"))
+    rows = _within(some, units, "input", "position", F.col("log"))
     place = [
         F.col("key"),
         F.col("headers"),
         F.col("timestamp"),
-        F.regexp_extract("unit", "^(.*)/", 1).alias("topic"),
-        F.regexp_extract("unit", "/([0-9]+)$", 1).cast("int").alias("partition"),
+        F.regexp_extract("input", "^(.*)/", 1).alias("topic"),
+        F.regexp_extract("input", "/([0-9]+)$", 1).cast("int").alias("partition"),
         F.col("position").alias("offset"),
     ]
     return rows.select(
         F.col("value").cast("string").alias("value"),
         F.struct(*place).cast(ENVELOPE_FIELDS).alias(ENVELOPE),
         F.unix_micros("arrived_at").alias(ARRIVED),
-        F.col("unit").alias("_unit"),
+        F.col("input").alias("_unit"),
         F.lit(0).cast("bigint").alias("_block"),
         F.col("position").alias("_id"),
     )
@@ -58,7 +58,7 @@ def rows(frame: DataFrame, units: Sequence[Unit], day: date) -> DataFrame:
     spark = frame.sparkSession
     records = _within(frame, units, "_unit", "_id").select(
         F.lit(RECORDS).alias("part"),
-        F.col("_unit").alias("unit"),
+        F.col("_unit").alias("input"),
         F.col(_LOG).alias("log"),
         F.col("_id").alias("position"),
         F.timestamp_micros(ARRIVED).alias("arrived_at"),
@@ -67,7 +67,7 @@ def rows(frame: DataFrame, units: Sequence[Unit], day: date) -> DataFrame:
         F.col(f"{ENVELOPE}.headers").alias("headers"),
         F.col(f"{ENVELOPE}.timestamp").alias("timestamp"),
     )
-    kinds = {"part": TEXT, "unit": TEXT, "log": TEXT, "from": NUMBER, "until": NUMBER}
+    kinds = {"part": TEXT, "input": TEXT, "log": TEXT, "from": NUMBER, "until": NUMBER}
     ranges = relation(spark, kinds, [(RANGES, u.name, u.log, u.start, u.until) for u in units])
     return records.unionByName(ranges, allowMissingColumns=True).withColumn("day", F.lit(day))
 
@@ -97,10 +97,10 @@ def _within(
 def _bounds(units: Sequence[Unit]) -> Column:
     """Return a condition on literals that all rows of units meet, by which files are left out."""
     if len(units) <= _FEW:
-        return reduce(or_, (_in_range(one, "unit", "position", F.col("log")) for one in units))
+        return reduce(or_, (_in_range(one, "input", "position", F.col("log")) for one in units))
     names, at = [one.name for one in units], F.col("position")
     least, most = min(one.start for one in units), max(one.until for one in units)
-    return F.col("unit").between(min(names), max(names)) & (at >= least) & (at < most)
+    return F.col("input").between(min(names), max(names)) & (at >= least) & (at < most)
 
 
 def _in_range(one: Unit, unit: str, position: str, log: Column | None) -> Column:

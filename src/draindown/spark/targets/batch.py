@@ -100,7 +100,7 @@ class BaseBatch:
             batch=self.writer.batch,
             kind=self.kind,
             run_id=self.run_id,
-            start=self.start,
+            attempt=self.start,
             changed_at=self.changed_at,
             started_at=self.started_at,
             form=form,

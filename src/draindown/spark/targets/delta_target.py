@@ -52,7 +52,7 @@ class TableWriter:
     flow: FlowSpec | DerivedFlow
     generation: int
     batch: int
-    kind: str = "source"
+    kind: str = "drain"
 
     @property
     def ledger_kind(self) -> BatchKind:
@@ -60,7 +60,7 @@ class TableWriter:
         alone.
         """
         kind = self.kind.partition(":")[0]
-        return "replay" if kind == "replay" else "source" if kind == "source" else "quarantine"
+        return "replay" if kind == "replay" else "drain" if kind == "drain" else "release"
 
     def app(self, purpose: str) -> WriterId:
         """Return the transaction id (`txnAppId`) for writes of `purpose`: `rows`, `tombstones` or

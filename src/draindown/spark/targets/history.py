@@ -124,7 +124,7 @@ class Historical:
                 form="history",
                 history=_definition(shape),
                 records=number,
-                events=number,
+                applied=number,
                 deleted=0,
             )
             yield replace(_folded(accepted, shape, row, near, judged, known, kept), leaving=leaving)
@@ -217,8 +217,8 @@ def _folded(
     different = _kept(
         events.difference(folded, known.rows, shape).withColumn(CHANGED_AT, stamp), kept
     )
-    steps, remembered = events.account(different, folded)
-    row = replace(row, **_by_step(steps), remembered=remembered)
+    steps, hidden = events.account(different, folded)
+    row = replace(row, **_by_step(steps), hidden=hidden)
     return Folded(accepted, shape, folded, different, row, near.is_large, known.bound)
 
 
@@ -321,7 +321,7 @@ def _refuse_changed(writer: Writer, shape: Shape, was: Mapping[str, Sequence[str
 
 def _by_fate(fates: Mapping[str, int]) -> dict[str, Any]:
     return {
-        "events": fates["applied"],
+        "applied": fates["applied"],
         "superseded": fates["superseded"],
         "duplicate": fates["duplicate"],
     }
@@ -366,7 +366,7 @@ class Folded:
 
     def remember(self) -> None:
         """Append the events that no row holds whole after the batch. Idempotent."""
-        writer, number = self.accepted.writer, self.row.remembered
+        writer, number = self.accepted.writer, self.row.hidden
         if number or writer.holds(writer.layout.tables.hidden.path, "hidden"):
             hidden = events.unseen(self.events, self.shape).withColumnRenamed(
                 folding.GONE, "_delete"

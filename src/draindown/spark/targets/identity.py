@@ -43,7 +43,7 @@ def is_known(table: Table) -> bool:
 def differing(table: Table, flow: FlowSpec | DerivedFlow) -> list[str]:
     """Return what differs between the rows of a table and those of a flow, in words.
 
-    Nothing of a table without the property, which an earlier version made, and of kinds that show
+    Nothing of a table without the property, whose making was cut short, and of kinds that show
     in its columns (see `table_schema.other_form`).
     """
     said, held = stored(flow), table.properties.get(PROPERTY)

@@ -101,7 +101,7 @@ def wanted(
 def keyed_by_origin(rows: DataFrame) -> DataFrame:
     """Return the rows of an append table with their origin as text: `unit:position`."""
     return rows.withColumn(
-        ORIGIN, F.concat_ws(":", f"{ORIGIN}.unit", F.col(f"{ORIGIN}.position").cast("string"))
+        ORIGIN, F.concat_ws(":", f"{ORIGIN}.input", F.col(f"{ORIGIN}.position").cast("string"))
     )
 
 
@@ -273,7 +273,7 @@ def refused_rows(rows: DataFrame) -> DataFrame:
     """Return rows of the quarantine with the columns that a sink gets."""
     return rows.select(
         "quarantine_id",
-        F.col("origin.unit").alias("unit"),
+        F.col("origin.input").alias("input"),
         F.col("origin.position").alias("position"),
         *("arrived_at", "raw", "reason", "field", "detail"),
         F.lit("upsert").alias(FATE),

@@ -157,17 +157,17 @@ def _refuse_changed(writer: Writer, shape: Shape, was: Mapping[str, Sequence[str
 
 def _counted(found: DataFrame) -> dict[str, Any]:
     """Return the account of records and that of rows. A row's tombstone counts as `deleted`, others
-    as `remembered`.
+    as `tombstoned`.
     """
     fate, buries = F.col(FATE), F.col(BURIES).isNotNull()
     acts = [F.count_if(fate == act).alias(act) for act in ACTS]
     beside = F.count_if(buries & ~fate.eqNullSafe(F.lit("delete"))).alias("remember")
     (row,) = found.agg(*[F.sum(name).alias(name) for name in COUNTS], *acts, beside).collect()
     names = {
-        "_applied": "events",
+        "_applied": "applied",
         "_superseded": "superseded",
         "_duplicate": "duplicate",
-        "remember": "remembered",
+        "remember": "tombstoned",
     }
     names |= dict(zip(ACTS, ("inserted", "updated", "deleted"), strict=True))
     return {to: int(row[name] or 0) for name, to in names.items()}
@@ -188,7 +188,7 @@ class Merged:
 
     def remember(self) -> None:
         """Append the newest delete of each key to the tombstones. Idempotent."""
-        writer, deletes = self.accepted.writer, self.row.deleted + self.row.remembered
+        writer, deletes = self.accepted.writer, self.row.deleted + self.row.tombstoned
         if deletes or writer.holds(writer.layout.tables.tombstones.path, "tombstones"):
             goal = writer.flow.target
             at = [F.col(BURIES).getField(name).alias(name) for name in goal.sequence_by]

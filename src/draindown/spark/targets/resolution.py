@@ -34,12 +34,12 @@ _TIE = "tie"
 def order(columns: Sequence[str], added: Collection[str]) -> list[str]:
     """Return the order in which content columns are compared: all but STAMPS.
 
-    `columns` come in table order, then `added` columns by name, then `_rescued`. The order does not
+    `columns` come in table order, then `added` columns by name, then `_rescued_data`. The order does not
     depend on which `added` column was created first. A row that is read again after one of its
     fields became a column compares greater than before.
     """
-    own = [name for name in columns if name not in {*added, *STAMPS, "_rescued"}]
-    return [*own, *sorted(added, key=str.lower), "_rescued"]
+    own = [name for name in columns if name not in {*added, *STAMPS, "_rescued_data"}]
+    return [*own, *sorted(added, key=str.lower), "_rescued_data"]
 
 
 def newest(

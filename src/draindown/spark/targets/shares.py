@@ -129,7 +129,7 @@ class Judged:
         shares = []
         for at, wanted in enumerate(self._wanted):
             got = {name: int(found[f"{name}_{at}"]) for name in ("sent", "deleted", "unsendable")}
-            counts = {**got, "passed": int(found["rows"]) - sum(got.values())}
+            counts = {**got, "filtered": int(found["rows"]) - sum(got.values())}
             digest = format(int(found[f"digest_{at}"] or 0) % 2**64, "016x")
             portions = max(1, -(-int(found[f"whole_{at}"]) // PORTION))
             shares.append(Share(at, list(wanted.columns.values()), counts, digest, portions))

@@ -23,7 +23,7 @@ class Accepted:
 
     Attributes:
         writer: identifies the batch's writes.
-        rows: the columns after the transform, `_rescued`, `_delete` (the row deletes its key), and
+        rows: the columns after the transform, `_rescued_data`, `_delete` (the row deletes its key), and
             either PLACE or, of rows that are restored, `_arrived_at`. Persisted by the caller.
         blocks: where rows with PLACE come from.
         number: row count of `rows`.

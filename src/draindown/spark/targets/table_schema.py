@@ -37,8 +37,8 @@ def other_form(held: StructType, schema: StructType) -> Iterator[str]:
     """Yield, in words, that one of both is the schema of a history, or of merged rows, and the
     other is not.
 
-    Also that the table's rows were appended, and the spec has keys. The other way round is no form:
-    tables of earlier versions lack the column.
+    Also that the table's rows were appended, and the spec has keys. That the table has keys, and
+    the spec has none, is said by what the table goes by (`identity.differing`).
     """
     if ORIGIN in held.names and ORIGIN not in schema.names:
         yield "the table's rows were appended without keys, and the spec has keys"

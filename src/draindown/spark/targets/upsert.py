@@ -98,7 +98,7 @@ def _by_fate(row: BatchRow, counts: Mapping[str, int]) -> BatchRow:
         inserted=counts.get("insert", 0),
         updated=counts.get("update", 0),
         deleted=counts.get("delete", 0),
-        remembered=counts.get("remember", 0),
+        tombstoned=counts.get("remember", 0),
     )
 
 
@@ -118,7 +118,7 @@ class Upserted:
 
     def remember(self) -> None:
         """Append the batch's deletes to the tombstones. Idempotent."""
-        writer, deletes = self.accepted.writer, self.row.deleted + self.row.remembered
+        writer, deletes = self.accepted.writer, self.row.deleted + self.row.tombstoned
         if deletes or writer.holds(writer.layout.tables.tombstones.path, "tombstones"):
             memory.append(writer, self._deletes(), self.accepted.changed_at, deletes)
             verify_written(self.row, writer.layout.tables.tombstones.path, deletes, "deletes")

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 
 from draindown.flow import withdrawals
 from draindown.lake.home import FlowHome
-from draindown.ledger.rows import GATE
+from draindown.ledger.rows import WITHDRAW
 from draindown.spark.contract import json_rows
 from draindown.spark.frames import TEXT, relation
 from draindown.spark.targets.delta_target import Writer
@@ -42,7 +42,9 @@ def rows(
     if not withdrawals.ever(live):
         return None
     taken = (
-        spark.read.format("delta").load(live.tables.quarantine.path).where(F.col("kind") == GATE)
+        spark.read.format("delta")
+        .load(live.tables.quarantine.path)
+        .where(F.col("kind") == WITHDRAW)
     )
     kept = taken.join(_released(spark, live), "quarantine_id", "left_anti")
     if besides:

@@ -21,7 +21,7 @@ from draindown.config.landing import FlowSpec
 from draindown.config.tolerance import QuarantineBounds
 from draindown.flow import quarantine
 from draindown.flow.hints import hint
-from draindown.gate.published import REFUSED_SHARE, Unpublished
+from draindown.gate.published import QUARANTINED_SHARE, Unpublished
 from draindown.lake.home import FlowHome
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
@@ -35,7 +35,7 @@ State = Literal["", "warned", "failed"]
 _RANK: tuple[State, ...] = ("", "warned", "failed")
 _READER = "read_generation, read_kind, read_batch"
 _READ_BY = """
-    select generation as read_generation, kind as read_kind, batch as read_batch, unit as read_unit,
+    select generation as read_generation, kind as read_kind, batch as read_batch, input as read_unit,
     "from" as read_from, until as read_until from inputs where {batches}
 """
 _SHOWN = ("origin", "reason", "field", "detail")
@@ -80,7 +80,7 @@ def windows(
     """
     before = Window(0, 0, 0)
     for run_id, group in groupby(
-        (row for row in rows if row.kind == "source"), key=lambda row: row.run_id
+        (row for row in rows if row.kind == "drain"), key=lambda row: row.run_id
     ):
         own = _sum(list(group), run_id, still_open)
         before = Window(
@@ -179,7 +179,7 @@ def _verdict(request: Request, rows: Sequence[BatchRow], found: Sequence[Window]
     of_run = f" by run {window.run}" if window.run and len(found) > 2 else ""
     told = f"{percent(window.share)} of the records were refused{of_run}; {wanted(bounds)}"
     return Expectation(
-        name=REFUSED_SHARE,
+        name=QUARANTINED_SHARE,
         success=state != "failed",
         scope="input",
         unexpected=window.open,
@@ -225,13 +225,13 @@ def first_refused(layout: FlowHome, rows: Sequence[BatchRow]) -> dict[str, Any] 
     quarantine has none.
     """
     batches = {
-        (row.generation, row.batch) for row in rows if row.kind == "source" and row.quarantined
+        (row.generation, row.batch) for row in rows if row.kind == "drain" and row.quarantined
     }
     if not batches:
         return None
     generation = max(number for number, _ in batches)
     numbers = ", ".join(str(int(batch)) for of, batch in batches if of == generation)
-    where = f"kind = 'source' and generation = {int(generation)} and batch in ({numbers})"
+    where = f"kind = 'drain' and generation = {int(generation)} and batch in ({numbers})"
     sql = f"select {', '.join(_SHOWN)}, substr(raw, 1, 2000) as raw from t where {where}"
     found = layout.tables.quarantine.rows(
         f"{sql} order by batch, {quarantine.UNIT}, {quarantine.POSITION} limit 1"
