@@ -733,13 +733,15 @@ def test_windows_of_months_and_weeks_are_read_back_as_they_were(tmp_path: Path) 
         "m": {"size": "1 Month"},
         "y": {"size": "1 year"},
         "w": {"size": "2 weeks", "week_starts": "sunday"},
+        "d": {"size": "3 weeks", "slide": "1 week"},
     }
     spec = load(
         tmp_path, document(**{name: derived(window=WINDOW | part) for name, part in parts.items()})
     )
     request = Request(spec=spec, flow="m", step="drain", run_id="r", root="/p")
     for found in (spec.flows, Request.decode(request.encode()).spec.flows):
-        months, year, weeks = (found[name].window for name in parts)
+        months, year, weeks, hops = (found[name].window for name in parts)
+        assert (hops.step, hops.origin) == (7 * 86400, 4 * 86400), "from Monday, 1970-01-05"
         assert (months.size, months.months, months.seconds) == ("1 months", 1, 31 * 86400)
         assert (year.months, weeks.months, weeks.step, weeks.origin) == (
             12,

@@ -22,7 +22,7 @@ from draindown.config.landing import FlowSpec
 from draindown.config.loader import BrokenPipeline, digest, find, load, load_all, load_alone
 from draindown.config.lookup import Lookup
 from draindown.config.models import PipelineSpec
-from draindown.config.per import Per
+from draindown.config.query import Query
 from draindown.config.sources import FilesSource
 from draindown.config.targets import Maintenance, Target
 from draindown.config.tolerance import QuarantineBounds
@@ -215,7 +215,7 @@ def test_a_good_file(tmp_path: Path) -> None:
         ),
         (
             "    target:",
-            "    deadline: 1:30\n    target:",
+            "    max_duration: 1:30\n    target:",
             "11:15: flows.flights.max_duration",
             "must be a duration",
         ),
@@ -409,7 +409,7 @@ def test_sizes_and_durations_come_from_the_environment(tmp_path: Path) -> None:
         "format: json\n      max_bytes_per_trigger: ${SIZE:-1mb}\n      min_file_age: ${S}",
     )
     source = load(write(tmp_path, text), {"S": "2 minutes"}).flows["flights"].source
-    assert (source.max_bytes_per_trigger, source.settle) == (1024**2, 120)
+    assert (source.max_bytes_per_trigger, source.min_file_age) == (1024**2, 120)
 
 
 # directories
@@ -703,7 +703,7 @@ def test_every_example_of_the_reference_is_a_whole_pipeline() -> None:
         ("Derived flow", DerivedFlow),
         ("Table source", TableSource),
         ("Window", Window),
-        ("Per", Per),
+        ("Query", Query),
         ("Join", Join),
         ("Lookup", Lookup),
         ("Maintenance", Maintenance),
