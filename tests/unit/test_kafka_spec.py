@@ -85,7 +85,7 @@ def test_a_kafka_flow_is_read_and_survives_its_own_json(tmp_path: Path) -> None:
         (
             KAFKA,
             KAFKA.replace("topics: [a]", 'topic_pattern: "a["'),
-            "6:24: flows.events.source.kafka.topic_pattern",
+            "6:30: flows.events.source.kafka.topic_pattern",
             "regular",
         ),
         (

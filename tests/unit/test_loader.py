@@ -150,8 +150,8 @@ def test_a_good_file(tmp_path: Path) -> None:
         ("lake: lake", 'lake: lake\nschedule: "@once"', "3:11: schedule", "by hand"),
         (
             "    target:",
-            "    drift: {new: resque}\n    target:",
-            "11:18: flows.flights.drift.new_columns",
+            "    drift: {new_columns: resque}\n    target:",
+            "11:26: flows.flights.drift.new_columns",
             "did you mean 'rescue'?",
         ),
         (
@@ -205,6 +205,12 @@ def test_a_good_file(tmp_path: Path) -> None:
             "    target:",
             "    watermark: {}\n    target:",
             "11:5: flows.flights.watermark",
+            "write `allowed_lateness` of the derived flow",
+        ),
+        (
+            "    target:",
+            "    engine: {}\n    target:",
+            "11:5: flows.flights.engine",
             "not supported yet",
         ),
         (
@@ -216,7 +222,7 @@ def test_a_good_file(tmp_path: Path) -> None:
         (
             "    target:",
             "    max_duration: 1:30\n    target:",
-            "11:15: flows.flights.max_duration",
+            "11:19: flows.flights.max_duration",
             "must be a duration",
         ),
         (
@@ -662,8 +668,9 @@ def _examples() -> list[Any]:
             if re.search(r"^pipeline:", block[1], re.MULTILINE):
                 line = text.count("\n", 0, block.start()) + 1
                 found.append(pytest.param(block[1], id=f"{page.relative_to(ROOT)}:{line}"))
-    for file in sorted((ROOT / "dags" / "pipelines").glob("*.y*ml")):
-        found.append(pytest.param(file.read_text(), id=str(file.relative_to(ROOT))))
+    for place in ("dags/pipelines", "benchmarks/pipelines", "examples/*"):
+        for file in sorted(ROOT.glob(f"{place}/*.y*ml")):
+            found.append(pytest.param(file.read_text(), id=str(file.relative_to(ROOT))))
     return found
 
 

@@ -100,7 +100,6 @@ def test_several_tables_are_named_and_may_rename_the_keys(tmp_path: Path) -> Non
             "but not both",
         ),
         (derived("orders", "orders"), "d.source.tables[1]", "twice"),
-        (derived("orders", "customer"), "d.query.sql", "reads customers: the sources are orders"),
         (derived("orders", "d"), "d.source.tables[1]", "reads its own table"),
         (
             derived("orders", MAPPED | {"kees": {}}),
