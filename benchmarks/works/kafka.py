@@ -198,7 +198,7 @@ def _drain(
     content = yaml.safe_load((ROOT / "benchmarks" / "pipelines" / "changes.yaml").read_text())
     flow = content["flows"]["changes"]
     flow["source"] = {"kafka": {"topics": [topic], "bootstrap_servers": address}, "format": "json"}
-    flow["source"] |= {} if contender is RAW else {"keep_raw": False}
+    flow["source"]["kafka"] |= {} if contender is RAW else {"keep_raw": False}
     flow["source"] |= {"max_offsets_per_trigger": bound} if bound else {}
     flow["target"] = flow["target"] if kind == "upsert" else {}
     del flow["expectations"]

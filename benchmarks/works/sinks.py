@@ -63,14 +63,13 @@ class _Servers:
         them.
         """
         table = {
-            "postgres": {"url": self.postgres.url(), "table": name, "create": True},
+            "postgres": {"url": self.postgres.url(), "table": name},
             "columns": _COLUMNS,
         }
         topic = {"kafka": {"topic": name, "bootstrap_servers": self.broker}, "columns": _COLUMNS}
         once = {
-            "kafka": topic["kafka"] | {"create": True},
+            "kafka": topic["kafka"] | {"delivery": "exactly_once"},
             "columns": _COLUMNS,
-            "delivery": "exactly_once",
         }
         found = {
             POSTGRES.name: {"table": table},

@@ -29,11 +29,9 @@ from tests.spark.test_processed import CODE, write
 FLOWS = {"hourly": HOURLY, "daily": DAILY, "carriers": CARRIERS}
 DERIVED = tuple(FLOWS)
 _PAIRED = {
-    "left": "flights",
-    "right": "hourly",
+    "table": "hourly",
     "on": ["carrier"],
-    "times": ["at", "window_start"],
-    "between": ["-1 hour", "30 minutes"],
+    "interval": {"left": "at", "right": "window_start", "between": ["-1 hour", "30 minutes"]},
     "how": "left_outer",
     "columns": ["window_start", "late"],
 }
@@ -41,8 +39,8 @@ _NAMED = {"table": "carriers", "on": ["carrier"], "columns": ["c"]}
 PAIRS = {
     "hourly": HOURLY,
     "carriers": CARRIERS,
-    "paired": {"source": {"tables": ["flights", "hourly"]}, "join": _PAIRED},
-    "named": {"source": {"tables": ["flights", "carriers"]}, "lookup": _NAMED},
+    "paired": {"source": {"table": "flights"}, "join": _PAIRED},
+    "named": {"source": {"table": "flights"}, "lookup": _NAMED},
 }
 """A join and a lookup, over the landing table and tables derived from it."""
 FOLDED = {

@@ -24,7 +24,7 @@ from tests.spark.test_history_flow import EVENTS, HISTORY
 _SEEDS = 20
 _TOGETHER = 4
 ASKED = {
-    "source": {"tables": ["statuses", "flights"]},
+    "source": {"table": "flights"},
     "lookup": {
         "table": "statuses",
         "on": ["id"],

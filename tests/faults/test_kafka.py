@@ -179,7 +179,8 @@ def test_what_producers_abort_repeat_delete_or_mix_up_changes_no_answer(
         spark,
         cluster,
         topic,
-        source={"transactional": True, "max_offsets_per_trigger": 25},
+        kafka={"transactional": True},
+        source={"max_offsets_per_trigger": 25},
         **KEYED,
     )
     changes = [(n % 7, at, None if n % 5 == 4 else n) for n, at in enumerate(range(1000, 1060))]

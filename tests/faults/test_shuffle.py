@@ -48,7 +48,7 @@ _PIPELINE: dict[str, Any] = {
     },
 }
 _FOLDS = {"Kept": "at", "ByKey": "at", "OfAll": "at", "Begun": "day"}
-"""Classes that number rows, and the time of these: the first keeps the number in its snapshot, the
+"""Classes that number rows, and the time of these: the first keeps the number in its state, the
 others in the class.
 """
 _FOLDED: dict[str, Any] = {
@@ -129,17 +129,12 @@ _KINDS: dict[str, Any] = {
             }.items()
         },
         "pairs": {
-            "source": {"tables": ["orders", "groups"]},
-            "join": {"left": "orders", "right": "groups", "on": ["g"], "columns": {"n": "newest"}},
+            "source": {"table": "orders"},
+            "join": {"table": "groups", "on": ["g"], "columns": {"n": "newest"}},
         },
         "named": {
-            "source": {"tables": ["orders", "groups"]},
-            "lookup": {
-                "table": "groups",
-                "on": ["g"],
-                "columns": {"n": "newest"},
-                "as_of": "latest",
-            },
+            "source": {"table": "orders"},
+            "lookup": {"table": "groups", "on": ["g"], "columns": {"n": "newest"}},
         },
     },
 }

@@ -225,5 +225,5 @@ def _quick(flow: Landing) -> None:
         if "postgres" in sink:
             sink["postgres"]["timeout"] = 3
         else:
-            sink["kafka"] |= {"request_timeout": 5, "delivery_timeout": 5}
+            sink["kafka"] |= {"request_timeout": 5}
     flow.spec = type(flow.spec).model_validate(flow.document)

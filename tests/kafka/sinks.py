@@ -63,17 +63,17 @@ def flow_of(
 
     def table(name: str, **condition: str) -> dict[str, Any]:
         return {
-            "postgres": {"url": postgres.url(), "table": f"{topic}_{name}", "create": True},
+            "postgres": {"url": postgres.url(), "table": f"{topic}_{name}"},
             **condition,
         }
 
     brokers = {"bootstrap_servers": cluster.address}
-    once = {"topic": f"{topic}-once", "create": True, "marker_topic": f"{topic}-markers"}
+    once = {"topic": f"{topic}-once", "marker_topic": f"{topic}-markers"}
     sinks = {
         "alerts": table("alerts", where=f"amount > {FLAGGED}"),
         "events": {"kafka": {"topic": topic, **brokers}},
         "mirror": table("mirror"),
-        "once": {"kafka": {**once, **brokers}, "delivery": "exactly_once"},
+        "once": {"kafka": {**once, **brokers, "delivery": "exactly_once"}},
     }
     sinks = {name: {**sink, "columns": ["id", "amount"]} for name, sink in sinks.items()}
     source = {"max_files_per_trigger": 1}

@@ -268,7 +268,7 @@ def test_aborted_records_are_not_read_and_what_a_transaction_leaves_is_no_loss(
         f.run()
     assert getattr(red.value, "code", "") == "records-absent"
     assert f.offsets() == []
-    f = flow(source={"transactional": True})
+    f = flow(kafka={"transactional": True})
     f.run()
     assert sorted(row["n"] for row in f.rows("n")) == [0, 0, 0, 2, 2, 2]
 
@@ -283,7 +283,7 @@ def test_records_of_an_open_transaction_wait(cluster: Cluster, topic: str, flow:
     producer.produce(topic, record(1)["value"])
     assert producer.flush(20) == 0
     cluster.send(topic, [record(2)])
-    f = flow(source={"transactional": True})
+    f = flow(kafka={"transactional": True})
     f.run()
     assert [row["n"] for row in f.rows("n")] == [0]
     producer.commit_transaction(20)
@@ -325,7 +325,7 @@ def test_text_is_one_column_and_a_blank_record_is_a_record(
 def test_a_flow_begins_where_it_is_told(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic, 2)
     cluster.send(topic, [record(1, 0, timestamp=1_000_000), record(2, 0, timestamp=2_000_000)])
-    latest = flow(source={"starting": "latest"})
+    latest = flow(kafka={"starting_offsets": "latest"})
     latest.run()
     cluster.send(topic, [record(3, 0), record(4, 1)])
     latest.run()
@@ -336,7 +336,7 @@ def test_a_flow_begins_where_it_is_told(cluster: Cluster, topic: str, flow: Flow
 def test_a_flow_begins_at_a_time(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic, 2, message_timestamp_type="CreateTime", retention_ms=-1)
     cluster.send(topic, [record(n, 0, timestamp=1_790_000_000_000 + n * 1000) for n in range(5)])
-    f = flow(source={"starting": "2026-09-21T14:13:22Z"})
+    f = flow(kafka={"starting_offsets": "2026-09-21T14:13:22Z"})
     f.run()
     assert sorted(row["n"] for row in f.rows("n")) == [2, 3, 4]
 

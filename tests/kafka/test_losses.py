@@ -242,7 +242,7 @@ def test_a_reset_reads_what_the_topic_still_holds_from_where_the_flow_began(
 ) -> None:
     cluster.create(topic)
     cluster.send(topic, [record(n, key=f"k{n}".encode()) for n in range(10)])
-    f = flow(source={"starting": "latest", "keep_raw": False}, **KEYED)
+    f = flow(kafka={"starting_offsets": "latest", "keep_raw": False}, **KEYED)
     f.run()
     cluster.send(topic, [record(n, key=f"k{n}".encode()) for n in range(10, 20)])
     f.run()

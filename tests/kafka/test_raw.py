@@ -172,7 +172,7 @@ def test_a_replay_reads_what_aged_out(cluster: Cluster, topic: str, flow: Flow) 
 def test_without_raw_what_aged_out_is_missing(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic)
     cluster.send(topic, [record(n) for n in range(6)])
-    f = flow(source={"keep_raw": False})
+    f = flow(kafka={"keep_raw": False})
     f.run()
     assert not f.layout.tables.raw.exists
     cluster.trim(topic, 0, 3)
@@ -190,7 +190,7 @@ def test_what_was_not_kept_then_is_read_at_the_brokers_and_kept_now(
     cluster: Cluster, topic: str, flow: Flow
 ) -> None:
     cluster.create(topic)
-    f = flow(source={"keep_raw": False, "max_offsets_per_trigger": 3})
+    f = flow(kafka={"keep_raw": False}, source={"max_offsets_per_trigger": 3})
     cluster.send(topic, [record(n) for n in range(3)])
     f.run()
     f = flow(source={"max_offsets_per_trigger": 3})
@@ -209,7 +209,7 @@ def test_what_was_not_kept_then_is_read_at_the_brokers_and_kept_now(
 def test_days_are_dropped_whole(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic)
     cluster.send(topic, [record(n) for n in range(3)])
-    f = flow(source={"keep_raw": "2 days"})
+    f = flow(kafka={"keep_raw": "2 days"})
     f.run()
     (kept,) = raw.ranges(f.layout)
     raw.drop(f.layout, 2 * 86_400, now() + timedelta(days=2))
@@ -268,7 +268,7 @@ def test_a_replay_applies_no_record_of_a_topic_that_is_created_again_while_it_re
 ) -> None:
     cluster.create(topic)
     cluster.send(topic, [record(n, timestamp=1000 + n) for n in range(6)])
-    f = flow(source={"keep_raw": False}, **KEYED)
+    f = flow(kafka={"keep_raw": False}, **KEYED)
     f.run()
     before = f.rows("n")
 

@@ -4,6 +4,7 @@ next run right.
 
 from __future__ import annotations
 
+import random
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,9 +29,11 @@ ROWS = contract.upserts({at: (str(at), "x" * 50) for at in range(400)})
 FORMS = pytest.mark.parametrize("form", ["at_least_once", "exactly_once"])
 
 
-def sink(form: str, cluster: Cluster, topic: str, **more: Any) -> KafkaTopic:
+def sink(
+    form: str, cluster: Cluster, topic: str, delivery_timeout: int = 3, **more: Any
+) -> KafkaTopic:
     once = (
-        {"create": True, "marker_topic": f"{topic}-markers", "transaction_timeout": 10}
+        {"delivery": form, "marker_topic": f"{topic}-markers", "transaction_timeout": 10}
         if form == "exactly_once"
         else {}
     )
@@ -38,11 +41,12 @@ def sink(form: str, cluster: Cluster, topic: str, **more: Any) -> KafkaTopic:
         "topic": topic,
         "bootstrap_servers": cluster.address,
         "request_timeout": 3,
-        "delivery_timeout": 3,
         **once,
     }
     made = KafkaTransactions if form == "exactly_once" else KafkaTopic
-    return made(KafkaSink(**(given | more)), place_of(topic), {"DRAINDOWN_SECRET_WORD": WORD})
+    found = made(KafkaSink(**(given | more)), place_of(topic), {"DRAINDOWN_SECRET_WORD": WORD})
+    found._client.delivery_timeout = delivery_timeout
+    return found
 
 
 def sent(found: KafkaTopic, rows: Any = None) -> None:
@@ -149,7 +153,8 @@ def test_a_broker_whose_disk_is_full_is_tried_again(
             while True:
                 out.write(bytes(2**16))
 
-    rows = contract.upserts({at: (str(at), "x" * 40_000) for at in range(400)})
+    chance = random.Random(1)  # the client compresses, and can't make less of noise
+    rows = contract.upserts({at: (str(at), chance.randbytes(20_000).hex()) for at in range(400)})
 
     def large() -> Iterator[pa.RecordBatch]:
         for at, part in enumerate(contract.batches(rows, 100)):
@@ -157,7 +162,7 @@ def test_a_broker_whose_disk_is_full_is_tried_again(
                 fill()
             yield part
 
-    error = fails(lambda: sent(sink(form, cluster, "t", compression="none"), large()))
+    error = fails(lambda: sent(sink(form, cluster, "t"), large()))
     assert isinstance(error, TransientError) and error.code == "sink-unreachable"
     ballast.unlink()
     cluster.broker.stop()  # a broker ends where it can't write

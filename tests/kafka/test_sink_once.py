@@ -37,7 +37,7 @@ def sink(cluster: Cluster, topic: str, **more: Any) -> KafkaTransactions:
     given = {
         "topic": topic,
         "bootstrap_servers": cluster.address,
-        "create": True,
+        "delivery": "exactly_once",
         "marker_topic": f"{topic}-markers",
     }
     return KafkaTransactions(KafkaSink(**(given | more)), place_of(topic), {})

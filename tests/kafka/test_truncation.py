@@ -33,7 +33,7 @@ TOPICS = ("plain", "keyed", "paid", "empty", "wide")
 
 def spec(cluster: Cluster, *topics: str, **more: Any) -> KafkaSource:
     kafka = {"bootstrap_servers": cluster.address, "topics": list(topics), "request_timeout": 20}
-    return KafkaSource.model_validate({"kafka": kafka, "format": "json", **more})
+    return KafkaSource.model_validate({"kafka": kafka | more, "format": "json"})
 
 
 def source(cluster: Cluster, home: Path) -> Kafka:

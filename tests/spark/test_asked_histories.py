@@ -36,8 +36,8 @@ Result = dict[tuple[Any, ...], tuple[Any, ...]]
 
 def _flow(*, append: bool) -> DerivedFlow:
     part = {"table": "h", "on": ["cell", "k"], "columns": {"v": "val", "u": "note"}, "as_of": "at"}
-    flow = DerivedFlow.model_validate({"source": {"tables": ["h", "l"]}, "lookup": part})
-    right, left = flow.source.read
+    flow = DerivedFlow.model_validate({"source": {"table": "l"}, "lookup": part})
+    left, right = flow.source.read
     right._row_keys, left._row_keys = ("cell", "k", "__START_AT"), () if append else ("cell", "id")
     flow.settle()
     return flow
@@ -138,8 +138,8 @@ def _fated(
     )
     asking = left([(one, 1) for cell in some for one in cell.after[0]])
     came = left([one for cell in some for one in cell.left], sign)
-    netted = [images.net(rows, rows.columns[:-1], changes=True).persist() for rows in (moved, came)]
-    sources = [runs, asking]
+    netted = [images.net(rows, rows.columns[:-1], changes=True).persist() for rows in (came, moved)]
+    sources = [asking, runs]
     keys = recompute.touched(kind, netted, bucket, sources).persist()
     _within({values(row[:-2]): values(row[-2:]) for row in keys.collect()}, some, append=append)
     held = spark.createDataFrame(

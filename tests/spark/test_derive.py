@@ -360,7 +360,7 @@ def test_a_batch_that_died_is_whole_when_it_is_tried_again(
 
 
 def test_both_sides_of_a_join_are_read(derivation: Callable[..., Derivation]) -> None:
-    it = derivation(per=RANKED)
+    it = derivation(query=RANKED)
     it.insert(row(1, 0))
     assert resolve(it.flow, [images.at(it.spark, it.path, it.version)], "", "").used == [
         ["id", "k", "at", "n"]
@@ -368,7 +368,7 @@ def test_both_sides_of_a_join_are_read(derivation: Callable[..., Derivation]) ->
 
 
 def test_a_row_per_key_is_checked(derivation: Callable[..., Derivation]) -> None:
-    it = derivation(per={"keys": ["k"], "sql": "select k, n from source"})
+    it = derivation(query={"keys": ["k"], "sql": "select k, n from source"})
     it.insert(row(1, 0), row(2, 5))
     with pytest.raises(TerminalError) as error:
         it.derive()
@@ -380,7 +380,7 @@ def test_a_row_per_key_is_checked(derivation: Callable[..., Derivation]) -> None
 def test_rows_that_the_table_has_twice_are_told_from_those_of_the_query(
     derivation: Callable[..., Derivation], fills: Sequence[bool]
 ) -> None:
-    it = derivation(per=PER)
+    it = derivation(query=PER)
     it.insert(row(1, 0))
     it.derive()
     twice = it.spark.read.format("delta").load(it.layout.tables.target.path)
@@ -424,13 +424,17 @@ def test_an_empty_string_by_which_the_table_is_partitioned_ends_red(
 CALENDAR: dict[str, tuple[dict[str, Any], Callable[[date], tuple[date, date]]]] = {
     "month": ({"size": "1 month"}, lambda d: (d.replace(day=1), _later(d.replace(day=1), 1))),
     "quarter": ({"size": "3 months"}, lambda d: (_quarter(d), _later(_quarter(d), 3))),
-    "week from monday": (
-        {"size": "1 week", "week_starts": "monday"},
+    "week": (
+        {"size": "1 week"},
         lambda d: (d - timedelta(d.weekday()), d + timedelta(7 - d.weekday())),
     ),
     "week from sunday": (
         {"size": "1 week", "week_starts": "sunday"},
         lambda d: (d - timedelta(d.isoweekday() % 7), d + timedelta(7 - d.isoweekday() % 7)),
+    ),
+    "week from thursday": (
+        {"size": "1 week", "week_starts": "thursday"},
+        lambda d: (d - timedelta((d.weekday() - 3) % 7), d + timedelta(7 - (d.weekday() - 3) % 7)),
     ),
 }
 
@@ -521,7 +525,7 @@ def test_windows_of_the_calendar_begin_and_end_with_it(
 
 @LONG
 def test_a_query_with_a_window_function_and_a_join(derivation: Callable[..., Derivation]) -> None:
-    it = derivation(per=RANKED)
+    it = derivation(query=RANKED)
     it.insert(row(1, 0), row(2, 5), row(3, None, k=None))
     it.derive()
     it.upsert(row(2, 1, k="b", n=7), row(4, 1))
@@ -533,7 +537,7 @@ def test_a_query_with_a_window_function_and_a_join(derivation: Callable[..., Der
 def one_row(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake whose source has a row, from which nothing was derived."""
     home = tmp_path_factory.mktemp("one-row")
-    Derivation(home, spark, per=PER).insert(row(1, 0))
+    Derivation(home, spark, query=PER).insert(row(1, 0))
     return home
 
 

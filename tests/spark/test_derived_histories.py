@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.config.history import History
-from draindown.config.per import Per
+from draindown.config.query import Query
 from draindown.config.ranking import Deduplicate, Top
 from draindown.config.session import Session
 from draindown.config.table_source import SourceTable
@@ -33,7 +33,7 @@ from draindown.spark.derived import difference, images, recompute
 from draindown.spark.derived.batches import bucket_of
 from draindown.spark.derived.histories import Histories
 from draindown.spark.derived.kind import Kind, Relation, key_names
-from draindown.spark.derived.per import PerKey
+from draindown.spark.derived.query import KeyedQuery
 from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.resolve import query
 from draindown.spark.derived.scope import Bucket, Scope, Touched, spanned
@@ -277,8 +277,8 @@ def _deduplicate(keep: str) -> FirstPerKey:
     return FirstPerKey(Deduplicate.model_validate(part), "source")
 
 
-def _top_of(ties: str) -> TopOfGroup:
-    part = {"group_by": ["cell", "k"], "order_by": ["x desc"], "rows": 2, "ties": ties}
+def _top_of(*, ties: bool) -> TopOfGroup:
+    part = {"group_by": ["cell", "k"], "order_by": ["x desc"], "rows": 2, "with_ties": ties}
     return TopOfGroup(Top.model_validate(part), "source")
 
 
@@ -325,12 +325,13 @@ CASES: dict[str, tuple[Any, Any]] = {
     "session": (_session(3600), partial(_sessions, 3600)),
     "first": (_deduplicate("first"), partial(_deduplicated, False)),
     "last": (_deduplicate("last"), partial(_deduplicated, True)),
-    "top": (_top_of("content"), partial(_top, 2, False)),
-    "ties": (_top_of("all"), partial(_top, 2, True)),
+    "top": (_top_of(ties=False), partial(_top, 2, False)),
+    "ties": (_top_of(ties=True), partial(_top, 2, True)),
     "history": (_of_history(), _history),
     "query": (
-        PerKey(
-            Per.model_validate({"keys": ["cell", "k"], "sql": _SQL}), [SourceTable(table="source")]
+        KeyedQuery(
+            Query.model_validate({"keys": ["cell", "k"], "sql": _SQL}),
+            [SourceTable(table="source")],
         ),
         _per_key,
     ),

@@ -67,41 +67,32 @@ _BESIDE: dict[str, tuple[str, Any]] = {
     "recalled": ("past", PAST),
 }
 """Landing flows of the same files that a kind reads besides flights and gates."""
-_BOTH = {"tables": ["flights", "gates"]}
 
 
 def _asks(history: str) -> Any:
     """Each flight with the gate of its delay, as a history has it at the flight's sequence."""
     part = {
         "table": history,
-        "on": ["delay"],
+        "on": {"delay": "id"},
         "columns": {"temp": "temp", "carrier": "by"},
         "as_of": "seq",
     }
-    return {
-        "source": {"tables": ["flights", {"table": history, "keys": {"delay": "id"}}]},
-        "lookup": part,
-    }
+    return _ONE | {"lookup": part}
 
 
 _ONE = {"source": {"table": "flights"}}
 KINDS: dict[str, Any] = {
-    "joined": {
-        "source": _BOTH,
+    "joined": _ONE
+    | {
         "join": {
-            "left": "flights",
-            "right": "gates",
+            "table": "gates",
             "on": ["carrier"],
-            "times": ["at", "at"],
-            "between": ["-10 minutes", "30 minutes"],
+            "interval": {"left": "at", "right": "at", "between": ["-10 minutes", "30 minutes"]},
             "how": "left_outer",
             "columns": {"id": "gate", "at": "seen", "temp": "temp"},
         },
     },
-    "looked": {
-        "source": {"tables": ["flights", {"table": "gates", "keys": {"delay": "id"}}]},
-        "lookup": {"table": "gates", "on": ["delay"], "columns": ["temp"]},
-    },
+    "looked": _ONE | {"lookup": {"table": "gates", "on": {"delay": "id"}, "columns": ["temp"]}},
     "visits": _ONE
     | {
         "session": {

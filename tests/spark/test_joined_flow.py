@@ -40,17 +40,14 @@ WEATHER = {
     },
     "target": {"keys": ["station"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"},
 }
-PART = {
-    "left": "flights",
-    "right": "weather",
-    "on": ["carrier"],
-    "times": ["at", "at"],
-    "between": ["-10 minutes", "30 minutes"],
+PART: dict[str, Any] = {
+    "table": "weather",
+    "on": {"carrier": "airport"},
+    "interval": {"left": "at", "right": "at", "between": ["-10 minutes", "30 minutes"]},
     "how": "left_outer",
     "columns": {"station": "station", "at": "measured_at", "temp": "temp"},
 }
-TABLES = ["flights", {"table": "weather", "keys": {"carrier": "airport"}}]
-JOINED = {"source": {"tables": TABLES}, "join": PART}
+JOINED = {"source": {"table": "flights"}, "join": PART}
 
 
 class Paired(Chain):
@@ -169,7 +166,7 @@ def test_a_drain_that_died_between_two_scopes_of_a_row_goes_on(
 
 
 def test_only_keys_that_no_row_shares_with_another_bucket_are_held_against_images() -> None:
-    keys_alone = {name: PART[name] for name in ("left", "right", "on", "columns")}
+    keys_alone = {name: PART[name] for name in ("table", "on", "columns")}
     for part, wrong in ((PART, 0), (keys_alone, 1)):
         flows = {"flights": FLIGHTS, "weather": WEATHER, "joined": JOINED | {"join": part}}
         flow = PipelineSpec.model_validate(
@@ -233,7 +230,7 @@ def test_a_reset_in_several_batches_repairs_a_join(
 
 def test_rows_of_append_tables_are_joined_by_keys_alone(paired: Callable[..., Paired]) -> None:
     appended = {"target": {}}
-    part = {name: PART[name] for name in ("left", "right", "on")} | {
+    part = {name: PART[name] for name in ("table", "on")} | {
         "columns": ["temp"],
         "how": "left_outer",
     }
@@ -266,8 +263,8 @@ AIRLINES = {
     "target": {"keys": ["code"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"},
 }
 NAMED = {
-    "source": {"tables": ["flights", {"table": "weather", "keys": {"carrier": "code"}}]},
-    "lookup": {"table": "weather", "on": ["carrier"], "columns": ["name"], "as_of": "latest"},
+    "source": {"table": "flights"},
+    "lookup": {"table": "weather", "on": {"carrier": "code"}, "columns": ["name"]},
 }
 
 
@@ -349,8 +346,13 @@ PAST = {
     },
 }
 ASKED = {
-    "source": {"tables": ["flights", {"table": "weather", "keys": {"carrier": "code"}}]},
-    "lookup": {"table": "weather", "on": ["carrier"], "columns": ["name"], "as_of": "at"},
+    "source": {"table": "flights"},
+    "lookup": {
+        "table": "weather",
+        "on": {"carrier": "code"},
+        "columns": ["name"],
+        "as_of": "at",
+    },
 }
 
 

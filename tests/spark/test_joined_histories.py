@@ -141,10 +141,10 @@ def _bucket(at: datetime | None, seconds: int) -> datetime | None:
 
 
 def _join(*, append: bool = False, **parts: Any) -> DerivedFlow:
-    """A join of tables `r` and `l`, in this order in the file."""
+    """A join of tables `l` and `r`."""
     columns = {"at": "then", "id": "other", "n": "m"}
-    part = {"left": "l", "right": "r", "on": ["cell", "k"], "columns": columns} | parts
-    flow = DerivedFlow.model_validate({"source": {"tables": ["r", "l"]}, "join": part})
+    part = {"table": "r", "on": ["cell", "k"], "columns": columns} | parts
+    flow = DerivedFlow.model_validate({"source": {"table": "l"}, "join": part})
     for one in flow.source.read:
         one._row_keys = () if append else ("cell", "id")
     flow.settle()
@@ -153,9 +153,9 @@ def _join(*, append: bool = False, **parts: Any) -> DerivedFlow:
 
 def _lookup(*, append: bool = False) -> DerivedFlow:
     """A lookup of table `r`, by its keys, beside each row of `l`."""
-    part = {"table": "r", "on": ["cell", "n"], "columns": {"at": "then", "n": "m", "k": "name"}}
-    tables = [{"table": "r", "keys": {"n": "id"}}, "l"]
-    flow = DerivedFlow.model_validate({"source": {"tables": tables}, "lookup": part})
+    columns = {"at": "then", "n": "m", "k": "name"}
+    part = {"table": "r", "on": {"cell": "cell", "n": "id"}, "columns": columns}
+    flow = DerivedFlow.model_validate({"source": {"table": "l"}, "lookup": part})
     for one in flow.source.read:
         one._row_keys = () if append and one.table == "l" else ("cell", "id")
     flow.settle()
@@ -184,19 +184,25 @@ def _looked_up(left: Sequence[Source], right: Sequence[Source], *, append: bool 
     return found
 
 
-_TIMES = {"times": ["at", "at"]}
+def _apart(low: str, high: str) -> dict[str, Any]:
+    return {"interval": {"left": "at", "right": "at", "between": [low, high]}}
+
+
 CASES: Mapping[str, tuple[DerivedFlow, Any]] = {
-    "within": (_join(**_TIMES, within="30 minutes"), _joined((0, 1800), outer=False, append=False)),
+    "within": (
+        _join(**_apart("0", "30 minutes")),
+        _joined((0, 1800), outer=False, append=False),
+    ),
     "outer": (
-        _join(**_TIMES, between=["-10 minutes", "30 minutes"], how="left_outer"),
+        _join(**_apart("-10 minutes", "30 minutes"), how="left_outer"),
         _joined((-600, 1800), outer=True, append=False),
     ),
     "after": (
-        _join(**_TIMES, between=["-40 minutes", "-10 minutes"], how="left_outer", append=True),
+        _join(**_apart("-40 minutes", "-10 minutes"), how="left_outer", append=True),
         _joined((-2400, -600), outer=True, append=True),
     ),
     "moment": (
-        _join(**_TIMES, between=[0, 0], how="left_outer"),
+        _join(**_apart("0", "0"), how="left_outer"),
         _joined((0, 0), outer=True, append=False),
     ),
     "keys": (_join(how="left_outer"), _joined(None, outer=True, append=False)),
@@ -233,9 +239,8 @@ def _used(flow: DerivedFlow, side: str) -> list[str]:
 
 
 def _sides(cell: Cell) -> Iterator[tuple[str, Side]]:
-    """In the order of the file."""
     left, right = cell
-    yield from (("r", right), ("l", left))
+    yield from (("l", left), ("r", right))
 
 
 @pytest.mark.full
@@ -311,8 +316,8 @@ def _fated(
     before: Result,
     bucket: Bucket,
 ) -> list[Row]:
-    changed: dict[str, list[Any]] = {"r": [], "l": []}
-    rows: dict[str, list[Any]] = {"r": [], "l": []}
+    changed: dict[str, list[Any]] = {"l": [], "r": []}
+    rows: dict[str, list[Any]] = {"l": [], "r": []}
     for cell in some:
         for name, side in _sides(cell):
             changed[name] += [(*row, sign) for row, sign in side.images]
@@ -380,7 +385,7 @@ def test_each_row_is_counted_in_one_bucket_of_its_keys(
                 spark,
                 flow,
                 [row for cell in some for row in list(_sides(cell))[at][1].after],
-                "rl"[at],
+                "lr"[at],
             ).persist()
             homes = [rows.where(bucket.has(relation.home())) for bucket in buckets]
             assert reduce(DataFrame.unionAll, homes).count() == rows.count() > 60
@@ -410,7 +415,7 @@ def test_what_is_read_again_has_all_rows_of_the_scopes(spark: SparkSession) -> N
                 spark,
                 flow,
                 [row for cell in some for row in list(_sides(cell))[at][1].after],
-                "rl"[at],
+                "lr"[at],
             )
             pruning = relation.source_pruning(
                 Pruning({"k": ["a"]}, {"time_bucket": [(start, end)]})

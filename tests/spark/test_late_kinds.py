@@ -27,14 +27,12 @@ _SESSION = {
     "measures": {"n": "count(*)", "delay": "sum(delay)"},
 }
 _JOIN = {
-    "left": "flights",
-    "right": "gates",
+    "table": "gates",
     "on": ["carrier"],
-    "times": ["at", "at"],
-    "between": ["-10 minutes", "30 minutes"],
+    "interval": {"left": "at", "right": "at", "between": ["-10 minutes", "30 minutes"]},
     "columns": {"id": "other", "at": "seen", "delay": "m"},
 }
-_BOTH = {"source": {"tables": ["flights", "gates"]}, "allowed_lateness": "2 hours"}
+_BOTH = {"source": {"table": "flights"}, "allowed_lateness": "2 hours"}
 FLOWS: dict[str, Any] = {
     "flights": APPEND,
     "gates": APPEND,

@@ -30,8 +30,7 @@ def test_rows_that_find_nothing_are_told_and_a_row_that_comes_finds_its_way_to_t
         tmp_path,
         spark,
         beside={"names": NAMES},
-        source={"tables": ["source", {"table": "names", "keys": {"k": "code"}}]},
-        lookup={"table": "names", "on": ["k"], "columns": ["name"], "as_of": "latest"},
+        lookup={"table": "names", "on": {"k": "code"}, "columns": ["name"]},
     )
     names = it.spec.layout("names").tables.target.path
     fed = "tblproperties ('delta.enableChangeDataFeed' = 'true')"
@@ -98,8 +97,7 @@ def test_a_batch_reads_no_file_of_a_history_whose_rows_ended_before_its_times(
         tmp_path,
         spark,
         beside={"past": PAST},
-        source={"tables": ["source", {"table": "past", "keys": {"k": "code"}}]},
-        lookup={"table": "past", "on": ["k"], "columns": ["name"], "as_of": "at"},
+        lookup={"table": "past", "on": {"k": "code"}, "columns": ["name"], "as_of": "at"},
     )
     past = it.spec.layout("past").tables.target.path
     told = "code string, __START_AT timestamp, __END_AT timestamp, since timestamp, name string"

@@ -11,19 +11,19 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from draindown.config.per import Per
+from draindown.config.query import Query
 from draindown.config.table_source import SourceTable
-from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.plans import Refused
+from draindown.spark.derived.query import KeyedQuery
 from draindown.spark.derived.resolve import query
 from draindown.spark.session import INTERPRETED, configured
 
 _SCHEMA = "k string, g int, a int, b int"
 
 
-def _kind(sql: str, *keys: str) -> PerKey:
-    return PerKey(
-        Per.model_construct(keys=list(keys or ("k", "g")), sql=sql), [SourceTable(table="t")]
+def _kind(sql: str, *keys: str) -> KeyedQuery:
+    return KeyedQuery(
+        Query.model_construct(keys=list(keys or ("k", "g")), sql=sql), [SourceTable(table="t")]
     )
 
 
@@ -243,10 +243,10 @@ TIED = {
 }
 
 
-def _keyed(sql: str) -> PerKey:
+def _keyed(sql: str) -> KeyedQuery:
     table = SourceTable(table="t")
     table._row_keys = ("a",)
-    return PerKey(Per.model_construct(keys=["k", "g"], sql=sql), [table])
+    return KeyedQuery(Query.model_construct(keys=["k", "g"], sql=sql), [table])
 
 
 @pytest.mark.full

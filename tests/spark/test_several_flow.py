@@ -335,7 +335,7 @@ def test_a_table_of_another_pipeline_is_followed_once_its_own_flow_has_switched_
     declare("crm", owners=OWNERS)
     deliver(1, code="A", owner="ann")
     run("crm", "owners")
-    owners, owned = request("crm", "owners").layout, {"table": "owners", "pipeline": "crm"}
+    owners, owned = request("crm", "owners").layout, {"table": "owners"}
     assert owners.tables.target.properties.get(FEED) != "true"
     per = {"keys": ["code"], "sql": "select code, upper(owner) as owner from owners"}
     declare("shop", owned={"source": owned, "query": per})

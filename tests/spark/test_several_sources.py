@@ -21,7 +21,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
-from draindown.config.per import Per
+from draindown.config.query import Query
 from draindown.config.table_source import SourceTable
 from draindown.lake.table import Table
 from draindown.ledger import inputs
@@ -30,8 +30,8 @@ from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import difference, images, recompute
 from draindown.spark.derived.batch import DeriveBatch, TableSlice, Versions
 from draindown.spark.derived.derive import derive
-from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.plans import Refused
+from draindown.spark.derived.query import KeyedQuery
 from draindown.spark.derived.resolve import _used, query, resolve
 from draindown.spark.derived.scope import Bucket, Touched
 from draindown.spark.derived.whole import prove
@@ -310,8 +310,8 @@ def test_a_thousand_random_histories_as_one_batch(spark: SparkSession, name: str
     draw = Random(name)
     cells, buckets = list(_cells(draw, 1_000)), draw.choice((1, 3))
     sql = CELLS[name]
-    per = Per.model_construct(keys=["cell", "customer_id"], sql=sql)
-    kind = PerKey(
+    per = Query.model_construct(keys=["cell", "customer_id"], sql=sql)
+    kind = KeyedQuery(
         per,
         [SourceTable(table="orders"), SourceTable(table="customers", keys={"customer_id": "id"})],
     )
@@ -485,7 +485,7 @@ def test_the_law_holds_for_several_tables(spark: SparkSession, each: int) -> Non
             f"select k, count(*) c, sum(b) s from (select x.k, y.b from {side} x {how} "
             f"{other} y on {same}) group by k"
         )
-        kind = PerKey(Per.model_construct(keys=["k"], sql=sql), TABLES)
+        kind = KeyedQuery(Query.model_construct(keys=["k"], sql=sql), TABLES)
         with configured(spark, INTERPRETED):
             whole = query(kind, frames)
             parts = [
@@ -521,7 +521,7 @@ def test_what_does_not_work_within_the_keys_of_all_tables_is_refused(
     spark: SparkSession, sql: str
 ) -> None:
     frames = [spark.createDataFrame([], "k int, a int"), spark.createDataFrame([], "i int, b int")]
-    kind = PerKey(Per.model_construct(keys=["k"], sql=sql), TABLES)
+    kind = KeyedQuery(Query.model_construct(keys=["k"], sql=sql), TABLES)
     with pytest.raises(Refused) as refused:
         query(kind, frames)
     assert REFUSED[sql] in str(refused.value)

@@ -424,7 +424,7 @@ def test_a_derived_flow_sends_what_differs(
         "busy": sink("busy", where="n > 1", columns=["k", "n"]),
     }
     per = {"keys": ["k"], "sql": "select k, count(*) as n, avg(x) as x from source group by k"}
-    flow = Derivation(tmp_path, spark, per=per, sinks=sinks)
+    flow = Derivation(tmp_path, spark, query=per, sinks=sinks)
     flow.insert(
         (1, 1, "a", None, 1, 0.1, ""), (2, 1, "a", None, 1, 0.2, ""), (3, 1, "b", None, 1, 0.3, "")
     )

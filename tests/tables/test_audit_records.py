@@ -31,6 +31,7 @@ from draindown.sources.kafka.offsets import Loss, Span
 from tests.flowfiles import AT, ORIGIN, REFUSED, about, stamp
 
 SOURCE: dict[str, Any] = {"kafka": {"topics": ["t"], "bootstrap_servers": "h:1"}, "format": "json"}
+_UNKEPT = {"kafka": SOURCE["kafka"] | {"keep_raw": False}}
 SLICES = [[Span("t", 0, "x", 0, 4), Span("t", 1, "x", 7, 9)], [Span("t", 0, "x", 4, 6)]]
 GARBAGE = b"\xff{"
 COLUMNS = {
@@ -385,7 +386,7 @@ def test_what_the_lake_no_longer_has_is_named_and_all_else_is_judged(tmp_path: P
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["append", "keyed"])
 def test_without_raw_records_nothing_is_said_of_them(tmp_path: Path, keyed: bool) -> None:
-    world = World(tmp_path, keyed=keyed, source={"keep_raw": False})
+    world = World(tmp_path, keyed=keyed, source=_UNKEPT)
     world.kept, world.raw = [], {}
     found = world.audit()
     assert found.residues == [] and found.seen["raw records"] == 0
@@ -475,10 +476,10 @@ def test_a_row_of_one_topic_does_not_stand_for_that_of_the_other(tmp_path: Path,
 
 def test_without_raw_records_too_each_record_of_either_topic_is_there_once(tmp_path: Path) -> None:
     world = _created_again(tmp_path)
-    world.source, world.kept, world.raw, world.later = {"keep_raw": False}, [], {}, {}
+    world.source, world.kept, world.raw, world.later = _UNKEPT, [], {}, {}
     assert kinds(world.audit()) == []
     world = _created_again(tmp_path / "wrong")
-    world.source, world.kept, world.raw, world.later = {"keep_raw": False}, [], {}, {}
+    world.source, world.kept, world.raw, world.later = _UNKEPT, [], {}, {}
     world.target[3] = ("t/0", 2, 0)
     assert kinds(world.audit()) == ["double-origin"]
 

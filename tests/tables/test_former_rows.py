@@ -234,21 +234,15 @@ def test_what_vacuum_or_the_clean_up_of_the_log_took_is_named(tmp_path: Path) ->
 
 @pytest.mark.parametrize("kind", ["join", "lookup"])
 def test_of_a_pair_the_side_that_went_is_named(tmp_path: Path, kind: str) -> None:
-    on = ["k"] if kind == "join" else ["id"]
-    part: dict[str, Any] = {
-        "left": "s0",
-        "right": "s1",
-        "on": on,
-        "columns": {"id": "other", "n": "m"},
-    }
+    part: dict[str, Any] = {"table": "s1", "on": ["k"], "columns": {"id": "other", "n": "m"}}
     if kind == "lookup":
-        part = {"table": "s1", "on": ["n"], "columns": {"at": "seen"}}
+        part |= {"on": ["n"], "columns": {"at": "seen"}}
     number = KEYED | {"target": {"keys": ["n"], "sequence_by": ["id"]}}
     flows = {
         "s0": EVENTS if kind == "lookup" else KEYED,
         "s1": number if kind == "lookup" else KEYED,
     }
-    flows["d"] = {"source": {"tables": ["s0", "s1"]}, kind: part}
+    flows["d"] = {"source": {"table": "s0"}, kind: part}
     spec = PipelineSpec.model_validate(
         {"pipeline": "p", "lake": str(tmp_path / "lake"), "flows": flows}
     )

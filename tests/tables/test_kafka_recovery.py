@@ -187,7 +187,7 @@ OLD = [("t/0", 0, 6), ("t/1", 7, 9)]
         ),
         (
             Brokers({"u": ("z", [[0, 9]])}, asked=("u",)),
-            _kafka(pattern="[tu]"),
+            _kafka(topic_pattern="[tu]"),
             ALL,
             "",
             [("u/0", 0, 9)],
@@ -213,7 +213,7 @@ def test_raw_records_that_a_new_generation_would_not_read_are_missing(
     asked = World(tmp_path, keyed=True, source=says).write()
     checkpoint(asked, 1, offsets=2, commits=2)
     examined(asked, brokers, monkeypatch)
-    if "pattern" in says.get("kafka", ()):
+    if "topic_pattern" in says.get("kafka", ()):
         losses.accept(asked, ["t/0:6-6", "t/1:9-9"], by="me", note="gone for good")
     commands = {
         "reset": lambda: reset.begin(

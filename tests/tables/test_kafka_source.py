@@ -162,7 +162,7 @@ def test_one_slice_says_where_every_partition_stands_however_long_the_history(
 
 def test_latest_is_pinned_before_there_is_anything_to_read(layout: FlowHome) -> None:
     brokers = Brokers({"t": ("a", [[0, 5]])})
-    latest = {"starting": "latest"}
+    latest = {"kafka": {"starting_offsets": "latest"}}
     first = source(layout, brokers, **latest)
     assert first.look(layout, 1, 1, NOW).reasons
     first.pin(1, NOW).take(SMALL)
@@ -176,7 +176,7 @@ def test_latest_is_pinned_before_there_is_anything_to_read(layout: FlowHome) -> 
 
 def test_a_later_generation_begins_where_the_first_one_did(layout: FlowHome) -> None:
     brokers = Brokers({"t": ("a", [[0, 9]])})
-    at_a_time = {"starting": "2026-01-01"}
+    at_a_time = {"kafka": {"starting_offsets": "2026-01-01"}}
     source(layout, brokers, **at_a_time).pin(1, NOW).take(SMALL)
     brokers.topics["t"] = ("a", [[7, 12]])
     source(layout, brokers, **at_a_time).pin(2, NOW).take(SMALL)
@@ -188,10 +188,10 @@ def test_where_the_first_generation_began_is_lost_nothing_is_skipped(
     layout: FlowHome, starting: str, again: int
 ) -> None:
     brokers = Brokers({"t": ("a", [[2, 7]])})
-    source(layout, brokers, starting=starting).pin(1, NOW).take(SMALL)
+    source(layout, brokers, kafka={"starting_offsets": starting}).pin(1, NOW).take(SMALL)
     brokers.topics["t"][1][0][1] = 20
     shutil.rmtree(layout.tables.intake(1).path)
-    source(layout, brokers, starting=starting).pin(2, NOW).take(Bound(1024**2, 100, ""))
+    source(layout, brokers, kafka={"starting_offsets": starting}).pin(2, NOW).take(Bound(1024**2, 100, ""))
     assert pinned(layout, 2) == [[("t/0", again, 20)]]
 
 
@@ -212,7 +212,7 @@ def test_a_topic_that_was_accepted_as_gone_and_comes_back_is_not_read_twice(
     brokers = Brokers({"t": ("a", [[0, 5]]), "u": ("b", [[0, 5]])})
 
     def made() -> Kafka:
-        found = source(layout, brokers, kafka={"topics": [], "pattern": "[tu]"})
+        found = source(layout, brokers, kafka={"topics": [], "topic_pattern": "[tu]"})
         brokers.asked = ["t", "u"]
         return found
 
@@ -294,9 +294,9 @@ def test_accepted_ranges_of_pinned_offsets_are_left_out_and_the_slice_stays(
         ({}, False, 9, True),
         ({}, False, 0, True),
         ({}, True, 9, False),
-        ({"transactional": True}, False, 9, False),
-        ({"transactional": True}, True, 0, False),
-        ({"transactional": True}, True, 11, True),
+        ({"kafka": {"transactional": True}}, False, 9, False),
+        ({"kafka": {"transactional": True}}, True, 0, False),
+        ({"kafka": {"transactional": True}}, True, 11, True),
     ],
 )
 def test_absent_records_need_a_reason(
@@ -379,7 +379,7 @@ def test_what_explained_gaps_when_a_slice_was_pinned_explains_them_for_good(
     layout: FlowHome,
 ) -> None:
     brokers = Brokers({"t": ("a", [[0, 10]])})
-    source(layout, brokers, transactional=True).pin(1, NOW).take(SMALL)
+    source(layout, brokers, kafka={"transactional": True}).pin(1, NOW).take(SMALL)
     brokers.topics["t"][1][0][1] = 20
     source(layout, brokers).pin(1, NOW).take(SMALL)
     made = source(layout, brokers)

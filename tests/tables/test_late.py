@@ -384,9 +384,14 @@ _KINDS: dict[str, Any] = {
         "session": {"time": "at", "gap": "1 hour", "group_by": ["k"], "measures": {"c": "count(*)"}},
     },
     "join": {
-        "source": {"tables": ["u", "t"]},
-        "join": {"left": "t", "right": "u", "on": ["k"], "times": ["at", "at"], "within": "1 hour"}
-        | {"how": "left_outer", "columns": {"at": "seen"}},
+        "source": {"table": "t"},
+        "join": {
+            "table": "u",
+            "on": ["k"],
+            "interval": {"left": "at", "right": "at", "between": ["0", "1 hour"]},
+            "how": "left_outer",
+            "columns": {"at": "seen"},
+        },
     },
 }
 

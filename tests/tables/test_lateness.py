@@ -60,14 +60,12 @@ class Landed:
         }
         other = landing | {"columns": {"id": "bigint", "seen": "timestamp"}}
         pairs = {
-            "left": "f",
-            "right": "g",
+            "table": "g",
             "on": ["id"],
-            "times": ["at", "seen"],
-            "within": "1 hour",
+            "interval": {"left": "at", "right": "seen", "between": ["0", "1 hour"]},
         }
         both = {
-            "source": {"tables": ["f", "g"]},
+            "source": {"table": "f"},
             "join": pairs | {"columns": {"seen": "seen"}},
             "allowed_lateness": "1 day",
         }

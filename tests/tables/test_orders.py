@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from draindown.base.errors import TerminalError
 from draindown.config.models import PipelineSpec
+from draindown.config.neighbours import Neighbours, Writer
 from draindown.drill import rounds, shuffle
 from draindown.drill.orders import differences
 from draindown.drill.sandbox import Project, write_project
@@ -209,11 +210,13 @@ def test_a_copy_declares_what_its_pipeline_does(tmp_path: Path, part: dict[str, 
     assert copy.lake == str(tmp_path / "scratch" / "control" / "lake")
 
 
+_ELSEWHERE = Neighbours(writers={"x": Writer(pipeline="other", flow="x")})
+
+
 def test_what_has_one_order_is_not_shuffled(tmp_path: Path) -> None:
-    lake = LandedLake(
-        tmp_path / "own", d={"source": {"table": "x", "pipeline": "other"}, **_PARTS[0]}
-    )
-    asked = Shuffle(lake.spec, ["d"], lake.home, tmp_path / "scratch", 10, 10**6, [1])
+    lake = LandedLake(tmp_path / "own", d={"source": {"table": "x"}, **_PARTS[0]})
+    spec = lake.spec.beside(_ELSEWHERE)
+    asked = Shuffle(spec, ["d"], lake.home, tmp_path / "scratch", 10, 10**6, [1])
     with pytest.raises(TerminalError) as caught:
         shuffle.play(asked, lambda _: None)
     assert caught.value.code == "nothing-to-drill" and "other/x" in caught.value.found
@@ -226,7 +229,7 @@ def test_flows_go_with_all_that_they_read_and_all_behind_them(tmp_path: Path) ->
     flows = {
         "month": {"source": {"table": "f"}, **_PARTS[0]},
         "day": {"source": {"table": "month"}, **over},
-        "other": {"source": {"table": "x", "pipeline": "other"}, **_PARTS[0]},
+        "other": {"source": {"table": "x"}, **_PARTS[0]},
         "query": {"source": {"table": "f"}, **per},
         "log": FLOW
         | {
@@ -237,7 +240,7 @@ def test_flows_go_with_all_that_they_read_and_all_behind_them(tmp_path: Path) ->
         },
         "of_log": {"source": {"table": "log"}, **_PARTS[0]},
     }
-    spec = LandedLake(tmp_path, **flows).spec
+    spec = LandedLake(tmp_path, **flows).spec.beside(_ELSEWHERE)
     assert shuffle._chosen(spec, ["f"]) == (["f", "month", "day", "query"], [])
     assert shuffle._chosen(spec, ["day"]) == (["f", "month", "day", "query"], [])
     chosen, unlooked = shuffle._chosen(spec, spec.graph.order)

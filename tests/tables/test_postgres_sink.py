@@ -41,7 +41,7 @@ def table(
 
 
 def sink(server: PostgresServer, name: str, word: str = WORD, **more: Any) -> PostgresTable:
-    spec = PostgresSink(**{"url": server.url(), "table": name, "create": True, **more})
+    spec = PostgresSink(**{"url": server.url(), "table": name, **more})
     return PostgresTable(spec, PLACE, {"DRAINDOWN_SECRET_PG": word})
 
 
@@ -375,13 +375,30 @@ def test_a_trigger_that_gives_rows_other_keys_ends_the_batch(
     found.close()
 
 
-def test_the_table_of_batches_is_made_only_if_asked(postgres: PostgresServer) -> None:
+def test_the_table_of_batches_is_made_by_the_first_driver(postgres: PostgresServer) -> None:
     name = table(postgres)
-    error = fails(lambda: sink(postgres, name, create=False).check(COLUMNS))
-    assert error.code == "sink-records"
-    postgres.execute(error.next[0])
-    postgres.execute(f"alter table {name.partition('.')[0]}.draindown_sinks owner to {USER}")
-    found = sink(postgres, name, create=False)
+    there = f"select to_regclass('{name.partition('.')[0]}.draindown_sinks') is not null"
+    found = sink(postgres, name)
+    found.check(COLUMNS)
+    assert postgres.execute(there) == [(False,)], "a plan makes nothing"
+    found.fence(1)
+    assert postgres.execute(there) == [(True,)]
+    found.close()
+
+
+def test_whoever_may_not_make_the_table_of_batches_is_told_how(postgres: PostgresServer) -> None:
+    name = table(postgres)
+    schema = name.partition(".")[0]
+    postgres.execute(f"alter schema {schema} owner to current_user")
+    postgres.execute(f"grant usage on schema {schema} to {USER}")
+    for action in (lambda: sink(postgres, name).check(COLUMNS), lambda: sink(postgres, name).fence(1)):
+        error = fails(action)
+        assert error.code == "sink-denied" and "this user can't create it" in error.found
+    ddl, again = error.next
+    assert again.startswith("draindown plan p ")
+    postgres.execute(ddl)
+    postgres.execute(f"alter table {schema}.draindown_sinks owner to {USER}")
+    found = sink(postgres, name)
     found.check(COLUMNS)
     found.fence(1)
     found.close()

@@ -68,7 +68,7 @@ def _flow(home: Path, *, two: bool, append: bool = False) -> tuple[FlowHome, Der
         },
         "h": _ONE | {"columns": columns, "target": past | {"track_history": ["v"]}},
         "d": {
-            "source": {"tables": ["l", "h"]},
+            "source": {"table": "l"},
             "lookup": {
                 "table": "h",
                 "on": ["cell", "k"],

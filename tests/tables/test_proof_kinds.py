@@ -82,9 +82,9 @@ def _query(parts: dict[str, Any], rows: list[Row]) -> list[Row]:
             continue
         for position, row in enumerate(_sorted(own, [("n", True), ("at", False), ("z", False)]), 1):
             before = sum(1 for other in own if _is_before(other["n"], row["n"]))
-            if part.get("ties") != "all" and position <= 2:
+            if not part.get("with_ties") and position <= 2:
                 found.append(row | {"position": position})
-            if part.get("ties") == "all" and before < 2:
+            if part.get("with_ties") and before < 2:
                 found.append(row | {"position": position, "rank": before + 1})
     return found
 
@@ -167,7 +167,12 @@ def test_a_planted_falsehood_is_found_by_its_key(
 
 
 SESSION = {
-    "session": {"time": "at", "gap": 60, "group_by": ["k"], "measures": {"c": "count(*)", "s": "sum(n)"}}
+    "session": {
+        "time": "at",
+        "gap": 60,
+        "group_by": ["k"],
+        "measures": {"c": "count(*)", "s": "sum(n)"},
+    }
 }
 
 

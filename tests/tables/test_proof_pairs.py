@@ -37,12 +37,10 @@ _KINDS = {
 _COLUMNS = {"id": "bigint not null", "k": "string not null", "at": "timestamp not null", "n": "int"}
 KEYED = {"keys": ["id"], "sequence_by": ["at"]}
 Row = dict[str, Any]
-WITHIN = {
-    "left": "l",
-    "right": "r",
+WITHIN: Row = {
+    "table": "r",
     "on": ["k"],
-    "times": ["at", "at"],
-    "between": ["-10 minutes", "30 minutes"],
+    "interval": {"left": "at", "right": "at", "between": ["-10 minutes", "30 minutes"]},
 }
 JOIN = WITHIN | {"how": "left_outer", "columns": {"id": "other", "at": "then", "n": "m"}}
 _BOUND = (timedelta(minutes=-10), timedelta(minutes=30))
@@ -88,7 +86,7 @@ def _proven(
     flows = {
         "l": landing | {"target": targets.get("l", KEYED)},
         "r": landing | {"target": targets.get("r", KEYED)},
-        "d": {"source": {"tables": ["r", "l"]}} | parts,
+        "d": {"source": {"table": "l"}} | parts,
     }
     spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home), "flows": flows})
     layout, flow = spec.layout("d"), spec.declared("d")
@@ -98,7 +96,7 @@ def _proven(
     schema = pa.schema([(name, _KINDS[name]) for name in results[0]])
     write_deltalake(layout.tables.target.path, pa.Table.from_pylist(results, schema=schema))
     return prove(
-        layout, flow, [Table(str(home / "r")), Table(str(home / "l"))], layout.tables.target
+        layout, flow, [Table(str(home / "l")), Table(str(home / "r"))], layout.tables.target
     )
 
 
@@ -112,7 +110,7 @@ def test_an_untouched_join_proves(tmp_path: Path, seed: int, how: str) -> None:
     found = _proven(tmp_path, {"join": JOIN | {"how": how}}, left, right, results)
     assert found.holds and found.expected == found.found == len(results) >= 4, found.falsehoods
     assert found.engine.startswith("duckdb ") and [one.path for one in found.sources] == [
-        str(tmp_path / name) for name in "rl"
+        str(tmp_path / name) for name in "lr"
     ]
 
 

@@ -65,7 +65,7 @@ class Shop:
 
     @staticmethod
     def derived(**more: Any) -> dict[str, Any]:
-        own = {"table": "customers", "pipeline": "crm", "keys": {"customer_id": "id"}}
+        own = {"table": "customers", "keys": {"customer_id": "id"}}
         return {
             "source": {"tables": ["orders", own]},
             "query": {"keys": ["customer_id"], "sql": SQL},

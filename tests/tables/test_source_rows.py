@@ -61,8 +61,7 @@ class Asked:
     ) -> None:
         landing = KEYED if keyed else EVENTS
         flows = {f"s{at}": landing for at in range(len(tables))}
-        source = {"table": "s0"} if len(tables) == 1 else {"tables": list(flows)}
-        flows["d"] = {"source": source, **part}
+        flows["d"] = {"source": {"table": "s0"}, **part}
         self.spec = PipelineSpec.model_validate(
             {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
         )
@@ -239,13 +238,8 @@ def test_rows_of_queries_per_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keyed", [False, True])
 def test_rows_of_pairs(tmp_path: Path, keyed: bool) -> None:
     left, right = _rows(Random(7), 25), _rows(Random(8), 25)
-    join = {
-        "left": "s0",
-        "right": "s1",
-        "on": ["k"],
-        "times": ["at", "at"],
-        "between": ["-1 hour", "1 hour"],
-    }
+    interval = {"left": "at", "right": "at", "between": ["-1 hour", "1 hour"]}
+    join: dict[str, Any] = {"table": "s1", "on": ["k"], "interval": interval}
     join |= {"how": "left_outer", "columns": {"id": "other", "n": "m"}}
     pairs = [
         (one, other)

@@ -1207,7 +1207,7 @@ def test_a_pipeline_of_derived_flows_has_no_refused_rows_to_decide_about(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     per = {"keys": ["status"], "sql": "select status, count(*) as n from orders group by status"}
-    flow = {"source": {"table": "orders", "pipeline": "orders"}, "query": per}
+    flow = {"source": {"table": "orders"}, "query": per}
     path = project / "dags" / "pipelines" / "reports.yaml"
     lake = yaml.safe_load((path.parent / "orders.yaml").read_text())["lake"]
     path.write_text(

@@ -104,7 +104,7 @@ def test_a_window_names_its_rows_by_start_and_group(tmp_path: Path) -> None:
 
 
 def test_a_query_names_its_rows_by_its_keys(tmp_path: Path) -> None:
-    found = load(tmp_path, document(month=derived(per=PER))).flows["month"]
+    found = load(tmp_path, document(month=derived(query=PER))).flows["month"]
     assert (
         isinstance(found, DerivedFlow)
         and found.kind == "query"
@@ -206,7 +206,7 @@ def test_a_history_is_named_by_its_keys_and_start(tmp_path: Path) -> None:
         ({"apply_as_deletes": "dely > 1"}, "apply_as_deletes", "did you mean 'delay'?"),
         ({"apply_as_deletes": "rand() > 1"}, "apply_as_deletes", "rand"),
         ({"partition_by": ["carrier"]}, "partition_by[0]", "is no key"),
-        ({"ignore_null_updates": True}, "ignore_null_updates", "in a `query` query"),
+        ({"ignore_null_updates": True}, "ignore_null_updates", "newest value of each in a `query`"),
     ],
 )
 def test_what_a_history_cant_be_is_named(
@@ -295,7 +295,7 @@ def test_a_landing_flow_stays_one(tmp_path: Path) -> None:
 
 
 def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> None:
-    spec = load(tmp_path, document(hourly=derived(), month=derived(per=PER)))
+    spec = load(tmp_path, document(hourly=derived(), month=derived(query=PER)))
     request = Request(spec=spec, flow="hourly", step="drain", run_id="r", root="/p")
     again = Request.decode(request.encode())
     assert again == request and again.declared.target.row_keys == ["window_start", "carrier"]
@@ -308,10 +308,10 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         (
             {},
             "hourly.source",
-            "needs one of window, session, per, deduplicate, top, join, lookup, processor or "
+            "needs one of window, session, query, deduplicate, top, join, lookup, processor or "
             "`target: {stored_as_scd_type: 2}`",
         ),
-        ({"window": WINDOW, "query": PER}, "hourly.source", "has window and per"),
+        ({"window": WINDOW, "query": PER}, "hourly.source", "has window and query"),
         ({"window": WINDOW | {"slide": "2 hours"}}, "hourly.window.slide", "more than size"),
         (
             {"window": WINDOW | {"size": "40 days", "slide": "1s"}},
@@ -410,9 +410,17 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
             "did you mean 'group_by'?",
         ),
         ({"session": SESSION | {"gap": 0}}, "hourly.session.gap", "at least 1"),
-        ({"session": SESSION | {"group_by": []}}, "hourly.session.by", "at least 1"),
-        ({"session": SESSION | {"group_by": ["at"]}}, "hourly.session.by", "is the time of a row"),
-        ({"session": SESSION | {"group_by": ["speed"]}}, "hourly.session.by[0]", "compares exactly"),
+        ({"session": SESSION | {"group_by": []}}, "hourly.session.group_by", "at least 1"),
+        (
+            {"session": SESSION | {"group_by": ["at"]}},
+            "hourly.session.group_by",
+            "is the time of a row",
+        ),
+        (
+            {"session": SESSION | {"group_by": ["speed"]}},
+            "hourly.session.group_by[0]",
+            "compares exactly",
+        ),
         (
             {"session": SESSION | {"time": "day"}},
             "hourly.session.time",
@@ -453,9 +461,13 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
             "hourly.allowed_lateness",
             "deduplicate places a row by `sequence_by`",
         ),
-        ({"top": TOP | {"group_by": []}}, "hourly.top.by", "at least 1"),
-        ({"top": TOP | {"group_by": ["carrier", "Carrier"]}}, "hourly.top.by", "twice"),
-        ({"top": TOP | {"group_by": ["position"]}}, "hourly.top.by", "is a column of the result"),
+        ({"top": TOP | {"group_by": []}}, "hourly.top.group_by", "at least 1"),
+        ({"top": TOP | {"group_by": ["carrier", "Carrier"]}}, "hourly.top.group_by", "twice"),
+        (
+            {"top": TOP | {"group_by": ["position"]}},
+            "hourly.top.group_by",
+            "is a column of the result",
+        ),
         ({"top": TOP | {"rows": 0}}, "hourly.top.rows", "at least 1"),
         (
             {"top": TOP | {"order_by": ["delay down"]}},
@@ -476,7 +488,11 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         ({"top": TOP | {"order_by": ["carrier"]}}, "hourly.top.order_by", "equal in a group"),
         ({"query": PER | {"keys": []}}, "hourly.query.keys", "at least 1"),
         ({"query": PER | {"keys": ["carrier", "carrier"]}}, "hourly.query.keys", "twice"),
-        ({"query": PER | {"keys": ["carriers"]}}, "hourly.query.keys[0]", "did you mean 'carrier'?"),
+        (
+            {"query": PER | {"keys": ["carriers"]}},
+            "hourly.query.keys[0]",
+            "did you mean 'carrier'?",
+        ),
         ({"query": PER | {"keys": ["speed"]}}, "hourly.query.keys[0]", "compares exactly"),
         ({"query": PER | {"sql": "drop table flights"}}, "hourly.query.sql", "write a SELECT"),
         ({"query": PER | {"sql": "select 1; select 2"}}, "hourly.query.sql", "one expression"),
@@ -535,8 +551,16 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
             "compares exactly",
         ),
         ({"window": WINDOW, "allowed_lateness": "2 days"}, "hourly.allowed_lateness", "has keys"),
-        ({"query": PER, "allowed_lateness": "2 days"}, "hourly.allowed_lateness", "query reads all rows of its keys"),
-        ({"top": TOP, "allowed_lateness": "2 days"}, "hourly.allowed_lateness", "top places a row by `order_by`"),
+        (
+            {"query": PER, "allowed_lateness": "2 days"},
+            "hourly.allowed_lateness",
+            "query reads all rows of its keys",
+        ),
+        (
+            {"top": TOP, "allowed_lateness": "2 days"},
+            "hourly.allowed_lateness",
+            "top places a row by `order_by`",
+        ),
         ({"session": SESSION, "allowed_lateness": "2 days"}, "hourly.allowed_lateness", "has keys"),
         ({"window": WINDOW, "allowed_lateness": "0"}, "hourly.allowed_lateness", "at least 1"),
         *(
@@ -556,14 +580,14 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
                     "no row appears without input, so there is no timer",
                 ),
                 ({"class": "Basket"}, "hourly.processor.class", "a class of jobs/processors/"),
-                ({"group_by": ["speed"]}, "hourly.processor.by[0]", "compares exactly"),
+                ({"group_by": ["speed"]}, "hourly.processor.group_by[0]", "compares exactly"),
                 ({"order_by": ["delay"]}, "hourly.processor.order_by[0]", "needs a timestamp"),
                 (
                     {"order_by": ["at", "dely"]},
                     "hourly.processor.order_by[1]",
                     "did you mean 'delay'?",
                 ),
-                ({"order_by": ["at", "carrier"]}, "hourly.processor.order_by", "is in `by`"),
+                ({"order_by": ["at", "carrier"]}, "hourly.processor.order_by", "is in `group_by`"),
                 (
                     {"columns": {"Position": "int"}},
                     "hourly.processor.columns.Position",
@@ -572,12 +596,12 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
                 ({"columns": {"n": "float"}}, "hourly.processor.columns.n", "declare double"),
                 (
                     {"state": {"n": "map<string,int>"}},
-                    "hourly.processor.snapshot.n",
+                    "hourly.processor.state.n",
                     "give its parts",
                 ),
                 (
                     {"state": {"n": "int not null"}},
-                    "hourly.processor.snapshot.n",
+                    "hourly.processor.state.n",
                     "use an expectation",
                 ),
             )
@@ -596,7 +620,6 @@ def test_what_cant_work_is_named_with_its_line(
 @pytest.mark.parametrize(
     ("flows", "path", "part"),
     [
-        ({"a": derived("flihgts")}, "a.source.table", "did you mean 'flights'?"),
         ({"a": derived("a")}, "a.source.table", "reads its own table"),
         (
             {"a": derived("c"), "b": derived("a"), "c": derived("b")},
@@ -624,14 +647,14 @@ def test_columns_that_only_a_run_shows_are_left_to_it(tmp_path: Path) -> None:
         **document(),
         "flows": {"flights": made, "a": derived(window=WINDOW | {"time": "made"})},
     }
-    content["flows"]["b"] = derived("a", per={"keys": ["n"], "sql": "select n from a group by n"})
+    content["flows"]["b"] = derived("a", query={"keys": ["n"], "sql": "select n from a group by n"})
     assert load(tmp_path, content).graph.order == ["flights", "a", "b"]
 
 
 def test_flows_run_after_those_they_read(tmp_path: Path) -> None:
     flows = {"a": derived("b"), "b": derived("flights"), "z": derived("flights")}
     flows["a"] = derived(
-        "b", per={"keys": ["carrier"], "sql": "select carrier, sum(n) n from b group by carrier"}
+        "b", query={"keys": ["carrier"], "sql": "select carrier, sum(n) n from b group by carrier"}
     )
     spec = load(tmp_path, {**document(), "flows": {**flows, "flights": FLIGHTS}})
     assert spec.graph.order == ["flights", "b", "a", "z"]
@@ -661,7 +684,7 @@ def test_any_graph_without_a_cycle_has_an_order(data: st.DataObject) -> None:
     ("flow", "valid"),
     [
         (derived(), True),
-        (derived(per=PER), True),
+        (derived(query=PER), True),
         ({"source": {"table": "flights"}, "window": WINDOW | {"size": 3600}}, True),
         ({"source": {"table": "flights"}, "window": {**WINDOW, "extra": 1}}, False),
         (
@@ -702,7 +725,7 @@ def test_editors_know_derived_flows(flow: dict[str, Any], valid: bool) -> None:
     ],
 )
 def test_a_query_that_only_spark_can_judge_is_left_to_it(tmp_path: Path, sql: str) -> None:
-    assert load(tmp_path, document(hourly=derived(per=PER | {"sql": sql}))).flows["hourly"]
+    assert load(tmp_path, document(hourly=derived(query=PER | {"sql": sql}))).flows["hourly"]
 
 
 def test_windows_of_months_and_weeks_are_read_back_as_they_were(tmp_path: Path) -> None:
@@ -710,13 +733,15 @@ def test_windows_of_months_and_weeks_are_read_back_as_they_were(tmp_path: Path) 
         "m": {"size": "1 Month"},
         "y": {"size": "1 year"},
         "w": {"size": "2 weeks", "week_starts": "sunday"},
+        "d": {"size": "3 weeks", "slide": "1 week"},
     }
     spec = load(
         tmp_path, document(**{name: derived(window=WINDOW | part) for name, part in parts.items()})
     )
     request = Request(spec=spec, flow="m", step="drain", run_id="r", root="/p")
     for found in (spec.flows, Request.decode(request.encode()).spec.flows):
-        months, year, weeks = (found[name].window for name in parts)
+        months, year, weeks, hops = (found[name].window for name in parts)
+        assert (hops.step, hops.origin) == (7 * 86400, 4 * 86400), "from Monday, 1970-01-05"
         assert (months.size, months.months, months.seconds) == ("1 months", 1, 31 * 86400)
         assert (year.months, weeks.months, weeks.step, weeks.origin) == (
             12,

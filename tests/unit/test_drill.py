@@ -377,9 +377,8 @@ def test_a_process_is_alive_until_its_last_thread_is_gone() -> None:
 
 
 TOPIC = {
-    "kafka": {"topics": ["t"], "bootstrap_servers": "h:1"},
+    "kafka": {"topics": ["t"], "bootstrap_servers": "h:1", "starting_offsets": "latest"},
     "format": "json",
-    "starting": "latest",
 }
 
 
@@ -427,7 +426,7 @@ def test_copies_of_a_topic_read_its_newest_records_and_no_later_ones(
     scratch = _of_topic(tmp_path, monkeypatch, **bounds)
     source = scratch.spec.flow("f").source
     records = sum(until - start for start, until in wanted.values())
-    assert (source.starting, source.most_units[0]) == ("earliest", -(-records // BATCHES))  # type: ignore[attr-defined]
+    assert (source.kafka.starting_offsets, source.most_units[0]) == ("earliest", -(-records // BATCHES))  # type: ignore[attr-defined]
     copy = scratch.project("copy")
     more = Seen(tuple(Available("t", at, "x", 0, 2000) for at in range(3)), {})
     seen = within(more, copy.layout)

@@ -84,21 +84,9 @@ def _sink(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> FlowSink:
             "sends two columns as 'x'",
         ),
         (
-            {"postgres": {**POSTGRES["postgres"], "keys": ["n"]}},
-            LANDING,
-            "keys",
-            "they are id, which its rows are",
-        ),
-        (
-            {"postgres": {**POSTGRES["postgres"], "keys": ["n"]}},
-            APPENDING,
-            "keys",
-            "known by its origin",
-        ),
-        (
             {**POSTGRES, "from": "quarantine"},
             DERIVED,
-            "of",
+            "from",
             "give the sink to the flow that it reads",
         ),
         ({**POSTGRES, "from": "quarantine", "where": "n > 1"}, LANDING, "where", "no column 'n'"),
@@ -117,7 +105,7 @@ def _sink(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> FlowSink:
         (
             {"kafka": {**KAFKA["kafka"], "marker_topic": "m"}},
             LANDING,
-            "markers",
+            "marker_topic",
             "counts for delivery: exactly_once only",
         ),
         (
@@ -152,8 +140,8 @@ def test_what_cannot_work_is_refused_with_its_line_and_the_way_out(
 
 
 def test_options_of_transactions_belong_to_exactly_once() -> None:
-    options = {"marker_topic": "m", "create": True, "transaction_timeout": "5 minutes"}
-    sink = _sink({"kafka": {**KAFKA["kafka"], **options}, "delivery": "exactly_once"})
+    options = {"marker_topic": "m", "transaction_timeout": "5 minutes"}
+    sink = _sink({"kafka": {**KAFKA["kafka"], **options, "delivery": "exactly_once"}})
     assert sink.delivered == "exactly_once" and _sink(KAFKA).delivered == "at_least_once"
     assert FlowSink.model_validate(sink.model_dump()) == sink
     assert FlowSink.model_validate(_sink(KAFKA).model_dump()) == _sink(KAFKA), (

@@ -28,8 +28,8 @@ def put(path: Path, *, age: float = 3600) -> Path:
     return path
 
 
-def listed(root: Path, files: str = "in/*.json", settle: int = 0) -> Listing:
-    return list_source(FilesSource(files=files, format="json", settle=settle), root, NOW)
+def listed(root: Path, files: str = "in/*.json", min_file_age: int = 0) -> Listing:
+    return list_source(FilesSource(files=files, format="json", min_file_age=min_file_age), root, NOW)
 
 
 def names(listing: Listing) -> list[str]:
@@ -43,12 +43,12 @@ def test_files_come_oldest_first_then_by_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("age", [8 * 86400, -30 * 86400, NOW.timestamp(), 0, 365 * 86400 * 20])
-@pytest.mark.parametrize("settle", [0, 60])
-def test_no_mtime_keeps_a_file_out_for_good(tmp_path: Path, age: float, settle: int) -> None:
+@pytest.mark.parametrize("min_file_age", [0, 60])
+def test_no_mtime_keeps_a_file_out_for_good(tmp_path: Path, age: float, min_file_age: int) -> None:
     put(tmp_path / "in/a.json", age=age)
-    listing = listed(tmp_path, settle=settle)
-    assert names(listing) == ([] if abs(age) < settle else ["a.json"])
-    assert [f.kind for f in listing.findings] == (["unsettled"] if abs(age) < settle else [])
+    listing = listed(tmp_path, min_file_age=min_file_age)
+    assert names(listing) == ([] if abs(age) < min_file_age else ["a.json"])
+    assert [f.kind for f in listing.findings] == (["unsettled"] if abs(age) < min_file_age else [])
 
 
 def test_an_mtime_fits_the_bigint_of_a_table() -> None:

@@ -84,8 +84,8 @@ def test_a_kafka_flow_is_read_and_survives_its_own_json(tmp_path: Path) -> None:
         ),
         (
             KAFKA,
-            KAFKA.replace("topics: [a]", 'pattern: "a["'),
-            "6:24: flows.events.source.kafka.pattern",
+            KAFKA.replace("topics: [a]", 'topic_pattern: "a["'),
+            "6:30: flows.events.source.kafka.topic_pattern",
             "regular",
         ),
         (
@@ -115,9 +115,15 @@ def test_a_kafka_flow_is_read_and_survives_its_own_json(tmp_path: Path) -> None:
         ("format: json", "format: csv", "7:15: flows.events.source.format", "'json' or 'text'"),
         ("format: json", "format: json\n      files: x", "flows.events.source", "exactly one of"),
         (
-            "format: json",
-            "format: json\n      starting: soon",
-            "8:17: flows.events.source.starting",
+            KAFKA,
+            KAFKA.replace("{", '{topic_pattern: "a.*", '),
+            "6:15: flows.events.source.kafka.topic_pattern",
+            "excludes topics: keep one of the two",
+        ),
+        (
+            KAFKA,
+            KAFKA.replace("{", "{starting_offsets: soon, "),
+            "6:33: flows.events.source.kafka.starting_offsets",
             "earliest",
         ),
         (

@@ -22,7 +22,7 @@ from draindown.config.landing import FlowSpec
 from draindown.config.loader import BrokenPipeline, digest, find, load, load_all, load_alone
 from draindown.config.lookup import Lookup
 from draindown.config.models import PipelineSpec
-from draindown.config.per import Per
+from draindown.config.query import Query
 from draindown.config.sources import FilesSource
 from draindown.config.targets import Maintenance, Target
 from draindown.config.tolerance import QuarantineBounds
@@ -150,8 +150,8 @@ def test_a_good_file(tmp_path: Path) -> None:
         ("lake: lake", 'lake: lake\nschedule: "@once"', "3:11: schedule", "by hand"),
         (
             "    target:",
-            "    drift: {new: resque}\n    target:",
-            "11:18: flows.flights.drift.new_columns",
+            "    drift: {new_columns: resque}\n    target:",
+            "11:26: flows.flights.drift.new_columns",
             "did you mean 'rescue'?",
         ),
         (
@@ -205,6 +205,12 @@ def test_a_good_file(tmp_path: Path) -> None:
             "    target:",
             "    watermark: {}\n    target:",
             "11:5: flows.flights.watermark",
+            "write `allowed_lateness` of the derived flow",
+        ),
+        (
+            "    target:",
+            "    engine: {}\n    target:",
+            "11:5: flows.flights.engine",
             "not supported yet",
         ),
         (
@@ -215,8 +221,8 @@ def test_a_good_file(tmp_path: Path) -> None:
         ),
         (
             "    target:",
-            "    deadline: 1:30\n    target:",
-            "11:15: flows.flights.max_duration",
+            "    max_duration: 1:30\n    target:",
+            "11:19: flows.flights.max_duration",
             "must be a duration",
         ),
         (
@@ -409,7 +415,7 @@ def test_sizes_and_durations_come_from_the_environment(tmp_path: Path) -> None:
         "format: json\n      max_bytes_per_trigger: ${SIZE:-1mb}\n      min_file_age: ${S}",
     )
     source = load(write(tmp_path, text), {"S": "2 minutes"}).flows["flights"].source
-    assert (source.max_bytes_per_trigger, source.settle) == (1024**2, 120)
+    assert (source.max_bytes_per_trigger, source.min_file_age) == (1024**2, 120)
 
 
 # directories
@@ -662,8 +668,9 @@ def _examples() -> list[Any]:
             if re.search(r"^pipeline:", block[1], re.MULTILINE):
                 line = text.count("\n", 0, block.start()) + 1
                 found.append(pytest.param(block[1], id=f"{page.relative_to(ROOT)}:{line}"))
-    for file in sorted((ROOT / "dags" / "pipelines").glob("*.y*ml")):
-        found.append(pytest.param(file.read_text(), id=str(file.relative_to(ROOT))))
+    for place in ("dags/pipelines", "benchmarks/pipelines", "examples/*"):
+        for file in sorted(ROOT.glob(f"{place}/*.y*ml")):
+            found.append(pytest.param(file.read_text(), id=str(file.relative_to(ROOT))))
     return found
 
 
@@ -703,7 +710,7 @@ def test_every_example_of_the_reference_is_a_whole_pipeline() -> None:
         ("Derived flow", DerivedFlow),
         ("Table source", TableSource),
         ("Window", Window),
-        ("Per", Per),
+        ("Query", Query),
         ("Join", Join),
         ("Lookup", Lookup),
         ("Maintenance", Maintenance),

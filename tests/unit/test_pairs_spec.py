@@ -14,7 +14,6 @@ from draindown.base.errors import TerminalError
 from draindown.config import loader
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
-from draindown.config.pairing import Pairing, side_problems
 from draindown.runs.request import Request
 
 LEFT = {
@@ -42,22 +41,20 @@ RIGHT = {
 }
 APPEND = {"target": {}}
 COLUMNS = {"rid": "other", "seen": "seen", "m": "m"}
-JOIN = {
-    "left": "l",
-    "right": "r",
-    "on": ["k"],
-    "times": ["at", "seen"],
-    "within": "30 minutes",
+INTERVAL = {"left": "at", "right": "seen", "between": ["0 minutes", "30 minutes"]}
+JOIN: dict[str, Any] = {
+    "table": "r",
+    "on": {"k": "kk"},
+    "interval": INTERVAL,
     "columns": COLUMNS,
 }
-TABLES: list[Any] = ["r", "l"]
-TABLES[0] = {"table": "r", "keys": {"k": "kk"}}
+BY_KEYS = {name: JOIN[name] for name in ("table", "on", "columns")}
 
 
 def document(
     parts: dict[str, Any], left: dict[str, Any] = LEFT, right: dict[str, Any] = RIGHT
 ) -> dict[str, Any]:
-    flows = {"d": {"source": {"tables": TABLES}, **parts}, "l": left, "r": right}
+    flows = {"d": {"source": {"table": "l"}, **parts}, "l": left, "r": right}
     return {"pipeline": "p", "lake": "lake", "flows": flows}
 
 
@@ -83,7 +80,7 @@ def refused(home: Path, content: dict[str, Any]) -> list[str]:
 def test_a_pair_is_named_by_its_scope_and_both_rows(tmp_path: Path) -> None:
     found = joined(tmp_path)
     assert found.target.row_keys == ["k", "time_bucket", "id", "other"] and found.kind == "join"
-    assert found.source.sought == {"k": ["kk", "k"], "time_bucket": ["seen", "at"]}
+    assert found.source.sought == {"k": ["k", "kk"], "time_bucket": ["at", "seen"]}
     ones = {"left": LEFT | APPEND, "right": RIGHT | APPEND}
     assert joined(tmp_path, left=ones["left"]).target.row_keys == [
         "k",
@@ -101,8 +98,9 @@ def test_a_pair_is_named_by_its_scope_and_both_rows(tmp_path: Path) -> None:
 
 def test_a_right_row_that_its_key_names_is_named_by_the_key(tmp_path: Path) -> None:
     one = RIGHT | {"target": {"keys": ["kk"], "sequence_by": ["at"]}}
-    part = {name: JOIN[name] for name in ("left", "right", "on")} | {"columns": ["m"]}
-    found = load(tmp_path, document({"join": part}, right=one)).declared("d")
+    found = load(tmp_path, document({"join": BY_KEYS | {"columns": ["m"]}}, right=one)).declared(
+        "d"
+    )
     assert found.target.row_keys == ["k", "id"]
 
 
@@ -129,18 +127,16 @@ def test_the_keys_of_a_join_of_another_pipeline_are_known(tmp_path: Path) -> Non
     pipelines = tmp_path / "dags" / "pipelines"
     pipelines.mkdir(parents=True)
     first = {"pipeline": "a", "lake": "lake", "flows": {"l": LEFT}}
-    source = {"tables": [TABLES[0], {"table": "l", "pipeline": "a"}]}
     second = {
         "pipeline": "b",
         "lake": "lake",
-        "flows": {"d": {"source": source, "join": JOIN}, "r": RIGHT},
+        "flows": {"d": {"source": {"table": "l"}, "join": JOIN}, "r": RIGHT},
     }
-    both = {"left": "d", "right": "r", "on": ["k"], "columns": {"rid": "again"}}
-    tables = [{"table": "d", "pipeline": "b"}, {**TABLES[0], "pipeline": "b"}]
+    both = {"table": "r", "on": {"k": "kk"}, "columns": {"rid": "again"}}
     third = {
         "pipeline": "c",
         "lake": "lake",
-        "flows": {"e": {"source": {"tables": tables}, "join": both}},
+        "flows": {"e": {"source": {"table": "d"}, "join": both}},
     }
     for content in (third, first, second):
         (pipelines / f"{content['pipeline']}.yaml").write_text(yaml.safe_dump(content))
@@ -158,35 +154,56 @@ def test_the_keys_of_a_join_of_another_pipeline_are_known(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "path", "part"),
     [
-        ({"how": "right_outer"}, "join.how", "exchange `left` and `right`"),
+        ({"how": "right_outer"}, "join.how", "exchange the two tables"),
         ({"how": "full"}, "join.how", "no left row in whose scope"),
         ({"how": "left_semi"}, "join.how", "are not NULL"),
         ({"how": "anti"}, "join.how", "are NULL"),
         ({"how": "cross"}, "join.how", "'inner' or 'left_outer'"),
-        ({"left": "r"}, "join.right", "a join of a table with itself"),
-        ({"left": "ll"}, "join.left", "'ll' is no table of `source`; did you mean 'l'?"),
+        ({"table": "l"}, "join.table", "a join of a table with itself"),
+        ({"table": None}, "join.table", "is required"),
+        ({"on": None}, "join.on", "is required"),
         ({"on": []}, "join.on", "at least 1"),
+        ({"on": {}}, "join.on", "at least 1"),
+        ({"on": "k"}, "join.on", "a list, such as [name], or keys and values"),
         ({"on": ["k", "K"]}, "join.on", "twice"),
-        ({"times": None}, "join.within", "needs `times`"),
-        ({"within": None}, "join.times", "needs within or between"),
-        ({"between": [0, 1]}, "join.times", "keep one"),
-        ({"within": "0"}, "join.within", "at least 1"),
-        ({"within": "5000 weeks"}, "join.times", None),
-        ({"within": "6000 weeks"}, "join.times", "a century"),
+        ({"on": {"k": "kk", "n": "kk"}}, "join.on", "matches 'kk' of table r twice"),
+        ({"on": {"kx": "kk"}}, "join.on.kx", "'kx' is no column of table l"),
+        ({"on": {"k": "kx"}}, "join.on.k", "'kx' is no column of table r"),
+        *(
+            ({"interval": {k: v for k, v in INTERVAL.items() if k != name}}, place, "is required")
+            for name, place in ((name, f"join.interval.{name}") for name in INTERVAL)
+        ),
+        ({"interval": INTERVAL | {"within": 1}}, "join.interval.within", "unknown key"),
+        ({"interval": INTERVAL | {"between": ["0", "5000 weeks"]}}, "join.interval", None),
+        ({"interval": INTERVAL | {"between": ["-5000 weeks", "0"]}}, "join.interval", None),
         (
-            {"within": None, "between": ["1 minute", "-1 minute"]},
-            "join.between",
+            {"interval": INTERVAL | {"between": ["0", "6000 weeks"]}},
+            "join.interval.between",
+            "a century",
+        ),
+        (
+            {"interval": INTERVAL | {"between": ["1 minute", "-1 minute"]}},
+            "join.interval.between",
             "1 minute and -1 minute: the first",
         ),
-        ({"within": None, "between": ["- minute", 0]}, "join.between[0]", "must be a duration"),
-        ({"within": None, "between": ["-1 minute", 0]}, "join.between", None),
-        ({"within": None, "between": [-60, "1 minute"]}, "join.between", None),
         (
-            {"times": ["att", "seen"]},
-            "join.times[0]",
+            {"interval": INTERVAL | {"between": ["- minute", 0]}},
+            "join.interval.between[0]",
+            "must be a duration",
+        ),
+        ({"interval": INTERVAL | {"between": ["1 minute"]}}, "join.interval.between", "at least 2"),
+        ({"interval": INTERVAL | {"between": ["-1 minute", 0]}}, "join.interval.between", None),
+        ({"interval": INTERVAL | {"between": [-60, "1 minute"]}}, "join.interval.between", None),
+        (
+            {"interval": INTERVAL | {"left": "att"}},
+            "join.interval.left",
             "'att' is no column of table l; did you mean 'at'?",
         ),
-        ({"times": ["at", "m"]}, "join.times[1]", "'m' is int: a join needs a timestamp"),
+        (
+            {"interval": INTERVAL | {"right": "m"}},
+            "join.interval.right",
+            "'m' is int: a join needs a timestamp",
+        ),
         (
             {"columns": ["m", "rid", "mm"]},
             "join.columns[2]",
@@ -233,11 +250,11 @@ def test_what_cant_work_is_named_with_its_line(
             {
                 "join": JOIN,
                 "sinks": {
-                    "s": {"postgres": {"url": "${secret:X}", "table": "t", "keys": ["id"]}}
+                    "s": {"postgres": {"url": "${secret:X}", "table": "t"}, "columns": ["m"]}
                 },
             },
-            "sinks.s.postgres.keys",
-            "they are k, time_bucket, id, other",
+            "sinks.s.columns",
+            "lacks k, time_bucket, id, other: the sink's keys are those of the table",
         ),
     ],
 )
@@ -248,59 +265,21 @@ def test_what_the_keys_forbid_is_named(
     assert any(f": flows.d.{path}: " in one and part in one for one in problems), problems
 
 
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("kind", ["join", "lookup"])
-def test_a_key_may_not_have_the_name_of_another_column_of_the_left_table(
-    tmp_path: Path, kind: str, known: bool
-) -> None:
-    """`id` would be the order's in the result, and the customer's where rows are sought."""
-    columns = {"id": "bigint not null", "customer_id": "bigint", "at": "timestamp not null"}
-    left = LEFT | {"columns": columns}
-    right = BY_KEY | {"columns": {"cid": "bigint not null", "at": "timestamp not null", "m": "int"}}
-    right["target"] = {"keys": ["cid"], "sequence_by": ["at"]}
-    tables: list[Any] = [
-        {"table": "l", "keys": {"id": "customer_id"}},
-        {"table": "r", "keys": {"id": "cid"}},
-    ]
-    part: dict[str, Any] = {"on": ["id"], "columns": ["m"]}
-    part |= {"left": "l", "right": "r"} if kind == "join" else {"table": "r"}
-    content = document({kind: part}, left=left, right=right)
-    content["flows"]["d"]["source"] = {"tables": tables}
-    if known:
-        (problem,) = refused(tmp_path, content)
-        assert (
-            f": flows.d.{kind}.on[0]: 'id' is customer_id of table l, which has another column"
-            in problem
-        )
-        assert "call it customer_id here" in problem
-    else:  # a drain shows the columns
-        left["transform"] = "x.y"
-        flow = load(tmp_path, content).declared("d")
-        assert isinstance(flow, DerivedFlow) and isinstance(flow.derivation, Pairing)
-        types = {"l": dict.fromkeys(columns, "bigint"), "r": {"cid": "bigint", "m": "int"}}
-        assert [place for place, _ in side_problems(flow.derivation, types)] == [("on", "0")]
-    tables[:] = ["l", {"table": "r", "keys": {"customer_id": "cid"}}]
-    content["flows"]["d"][kind] = part | {"on": ["customer_id"]}
-    left.pop("transform", None)
-    load(tmp_path, content)
-
-
 def test_a_key_has_one_type(tmp_path: Path) -> None:
     other = RIGHT | {"columns": RIGHT["columns"] | {"kk": "bigint not null"}}  # type: ignore[operator]
     (problem,) = refused(tmp_path, document({"join": JOIN}, right=other))
     assert (
-        "flows.d.join.on[0]: k of l is string, and kk of r is bigint: a key has one type" in problem
+        "flows.d.join.on.k: k of l is string, and kk of r is bigint: a key has one type" in problem
     )
 
 
 def test_a_float_is_no_key(tmp_path: Path) -> None:
     content = document({"join": JOIN | {"on": ["x"]}})
-    content["flows"]["d"]["source"] = {"tables": ["l", "r"]}
     problems = refused(tmp_path, content)
     assert any("flows.d.join.on[0]: 'x' is double" in one for one in problems)
 
 
-LOOKUP = {"table": "r", "on": ["k"], "columns": ["m"], "as_of": "latest"}
+LOOKUP = {"table": "r", "on": {"k": "kk"}, "columns": ["m"]}
 BY_KEY = RIGHT | {"target": {"keys": ["kk"], "sequence_by": ["at"]}}
 
 
@@ -312,7 +291,7 @@ def test_a_lookup_has_the_keys_of_its_rows(tmp_path: Path) -> None:
         and found.target.row_keys == ["id"]
     )
     assert (
-        found.source.sought == {"id": [None, "id"]}
+        found.source.sought == {"id": ["id", None]}
         and found.lookup is not None
         and found.lookup.found == "r_found"
     )
@@ -343,25 +322,13 @@ def test_a_history_is_looked_up_at_a_time(tmp_path: Path, right: dict[str, Any])
         tmp_path, of_history({"columns": {"m": "mm", "at": "since", "x": "y"}}, right)
     ).declared("d")
     assert isinstance(found, DerivedFlow) and found.target.row_keys == ["id"]
-    assert found.lookup is not None and (found.lookup.time, found.lookup.result_time) == (
-        "at",
-        "at",
-    )
+    assert found.lookup is not None and found.lookup.time == "at"
     assert "the rows with its k whose at it says something else of" in found.lookup.touches
-    assert "the row of r valid at its at that has its k" in found.lookup.in_words
-    renamed = of_history({"on": ["k", "then"], "columns": ["m"]}, right)
-    renamed["flows"]["d"]["source"] = {
-        "tables": [{"table": "r", "keys": {"k": "kk", "then": "seen"}}, LEFT_AT]
-    }
-    found = load(tmp_path, renamed).declared("d")
-    assert (
-        isinstance(found, DerivedFlow)
-        and found.lookup is not None
-        and found.lookup.result_time == "then"
-    )
-
-
-LEFT_AT = {"table": "l", "keys": {"then": "at"}}
+    assert "the row of r valid at its at that has its k = kk" in found.lookup.in_words
+    also_by_its_time = of_history({"on": {"k": "kk", "at": "seen"}, "columns": ["m"]}, right)
+    found = load(tmp_path, also_by_its_time).declared("d")
+    assert isinstance(found, DerivedFlow) and found.lookup is not None
+    assert found.lookup.time == "at" and found.lookup.matched == {"k": "kk", "at": "seen"}
 
 
 @pytest.mark.parametrize("how", ["landed", "derived"])
@@ -394,6 +361,7 @@ LEFT_AT = {"table": "l", "keys": {"then": "at"}}
             "r is a history, which has several rows of a key: name the column of l",
         ),
         ({"as_of": "arrival"}, ["at"], "as_of", "depends on when runs happened"),
+        ({"as_of": "latest"}, ["at"], "as_of", "without `as_of` the state that a row has now"),
         ({"columns": None}, ["at"], "columns", "'x' is a column of table l and of table r"),
     ],
 )
@@ -427,12 +395,12 @@ def test_a_table_that_keeps_no_history_is_refused_with_the_way_to_one(tmp_path: 
         "lookup.as_of: r is no history, in which a row is valid from a time on: derive one from it"
         in problem
     )
-    assert "`as_of: latest` takes" in problem
+    assert "without `as_of` the state that a row has now is taken" in problem
 
 
 def test_a_history_that_is_looked_up_beside_another_is_one(tmp_path: Path) -> None:
     """Its rows are those of the left history, so that none overlap either."""
-    content = of_history({"on": ["k"], "columns": {"m": "mm"}, "as_of": "at"}, PAST)
+    content = of_history({"columns": {"m": "mm"}}, PAST)
     content["flows"]["l"] = LEFT | {
         "target": {"keys": ["k"], "sequence_by": ["n"], "stored_as_scd_type": 2}
     }
@@ -441,7 +409,7 @@ def test_a_history_that_is_looked_up_beside_another_is_one(tmp_path: Path) -> No
         "n": "int not null",
     }
     again = {"table": "d", "on": ["k"], "columns": {"mm": "again"}, "as_of": "n"}
-    content["flows"]["e"] = {"source": {"tables": ["m", "d"]}, "lookup": again}
+    content["flows"]["e"] = {"source": {"table": "m"}, "lookup": again}
     content["flows"]["m"] = LEFT
     assert load(tmp_path, content).declared("d").target.row_keys == ["k", "__START_AT"]
     content["flows"]["e"]["lookup"]["as_of"] = "k"
@@ -463,8 +431,8 @@ def test_a_join_has_no_time_at_which_it_asks(tmp_path: Path) -> None:
 
 def join_of_history(change: dict[str, Any]) -> dict[str, Any]:
     flows = of_history({}, PAST)["flows"]
-    part = {"left": "l", "right": "r", "on": ["k"], "columns": ["m"], **change}
-    return {**flows, "d": {"source": {"tables": TABLES}, "join": part}}
+    part = {"table": "r", "on": {"k": "kk"}, "columns": ["m"], **change}
+    return {**flows, "d": {"source": {"table": "l"}, "join": part}}
 
 
 @pytest.mark.parametrize(
@@ -478,7 +446,7 @@ def join_of_history(change: dict[str, Any]) -> dict[str, Any]:
             "lookup.as_of",
             "r is no history: it keeps one row per kk, and",
         ),
-        ({"table": "s"}, BY_KEY, "lookup.table", "'s' is no table of `source`"),
+        ({"table": "l"}, BY_KEY, "lookup.table", "is the table of `source` too"),
         ({}, RIGHT, "lookup.on", "lacks rid: rows of r are named by rid"),
         ({}, RIGHT | APPEND, "lookup.table", "`deduplicate` them before"),
         ({"columns": ["mm"]}, BY_KEY, "lookup.columns[0]", "did you mean 'm'?"),
@@ -493,20 +461,17 @@ def test_what_cant_be_looked_up_is_named(
     assert f": flows.d.{path}: " in problem and part in problem, problem
 
 
-LOOKUP = {"table": "r", "on": ["k"], "columns": ["m"]}
-
-
 @pytest.mark.parametrize(
     ("parts", "left", "right", "wrong"),
     [
         ({"join": JOIN}, APPEND, APPEND, []),
         ({"join": JOIN}, {}, APPEND, ["table l has keys"]),
-        ({"join": JOIN}, {}, {}, ["table r has keys", "table l has keys"]),
+        ({"join": JOIN}, {}, {}, ["table l has keys", "table r has keys"]),
         (
-            {"join": {name: JOIN[name] for name in ("left", "right", "on", "columns")}},
+            {"join": BY_KEYS},
             APPEND,
             APPEND,
-            ["join has no `times`, by which a row of either table could be late"],
+            ["join has no `interval`, by which a row of either table could be late"],
         ),
         (
             {"lookup": LOOKUP},
@@ -527,10 +492,12 @@ def test_rows_of_both_sides_are_late_where_both_tables_append_and_have_times(
     if not wrong:
         found = load(tmp_path, content).declared("d")
         assert isinstance(found, DerivedFlow)
-        assert [found.derivation.timed_by(one.table) for one in found.source.read] == ["seen", "at"]
+        assert [found.derivation.timed_by(one.table) for one in found.source.read] == ["at", "seen"]
         without = load(tmp_path, document(parts, LEFT | left, RIGHT | right)).declared("d")
         assert without.source.derivation != found.source.derivation, "another query"
         return
     problems = refused(tmp_path, content)
-    assert len(problems) == len(wrong) and all(": flows.d.allowed_lateness: " in one for one in problems)
+    assert len(problems) == len(wrong) and all(
+        ": flows.d.allowed_lateness: " in one for one in problems
+    )
     assert all(part in one for part, one in zip(wrong, problems, strict=True)), problems

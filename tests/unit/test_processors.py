@@ -36,9 +36,9 @@ class Running:
     """Gives a row for each third row, and one at the end, with what was seen of the segment."""
 
     def process(
-        self, snapshot: dict[str, Any] | None, rows: list[dict[str, Any]]
+        self, state: dict[str, Any] | None, rows: list[dict[str, Any]]
     ) -> tuple[Any, dict[str, Any]]:
-        state, found = dict(snapshot or {"n": 0, "seen": []}), []
+        state, found = dict(state or {"n": 0, "seen": []}), []
         for row in rows:
             state["n"] += 1
             state["seen"] = [*state["seen"][-2:], row["v"]]
@@ -47,8 +47,8 @@ class Running:
         rows.clear()  # what it is given is its own
         return iter(found), state
 
-    def running(self, snapshot: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        snapshot["seen"].append(-1)
+    def running(self, state: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        state["seen"].append(-1)
         yield {"n": -state["n"], "sum": len(state["seen"])}
 
 
@@ -204,7 +204,7 @@ def test_columns_are_those_declared() -> None:
 
 
 class _Fails(Running):
-    def process(self, snapshot: Any, rows: list[dict[str, Any]]) -> Any:
+    def process(self, state: Any, rows: list[dict[str, Any]]) -> Any:
         return (
             {"list": [], "none": None, "raises": 1 / rows[0]["v"]}["list"]
             if rows[0]["v"]
@@ -213,7 +213,7 @@ class _Fails(Running):
 
 
 @pytest.mark.parametrize(
-    ("v", "why"), [(0, "process: ZeroDivisionError"), (1, "must return .rows, snapshot.")]
+    ("v", "why"), [(0, "process: ZeroDivisionError"), (1, "must return .rows, state.")]
 )
 def test_a_fold_that_fails_says_why(v: int, why: str) -> None:
     with pytest.raises(Failed, match=why):
@@ -348,23 +348,23 @@ def test_the_example_is_a_sessionizer() -> None:
 class _Remembers(Running):
     seen: list[Any] = []  # noqa: RUF012 - the mistake
 
-    def process(self, snapshot: Any, rows: list[dict[str, Any]]) -> Any:
+    def process(self, state: Any, rows: list[dict[str, Any]]) -> Any:
         self.seen.extend(rows)
         return [{"n": len(self.seen), "sum": 0}], None
 
 
 class _PerCall(Running):
-    def process(self, snapshot: Any, rows: list[dict[str, Any]]) -> Any:
+    def process(self, state: Any, rows: list[dict[str, Any]]) -> Any:
         return [{"n": len(rows), "sum": 0}], None
 
 
 class _Forgets(Running):
-    def process(self, snapshot: Any, rows: list[dict[str, Any]]) -> Any:
+    def process(self, state: Any, rows: list[dict[str, Any]]) -> Any:
         return [], {"n": (state["n"] if state else 0) + len(rows), "seen": [len(rows)]}
 
 
 @pytest.mark.parametrize("make", [_Remembers, _PerCall, _Forgets])
-def test_a_class_that_depends_on_more_than_snapshot_and_rows_is_found(make: type) -> None:
+def test_a_class_that_depends_on_more_than_state_and_rows_is_found(make: type) -> None:
     part = {
         **SESSIONS,
         "columns": {"n": "bigint", "sum": "bigint"},
@@ -372,10 +372,10 @@ def test_a_class_that_depends_on_more_than_snapshot_and_rows_is_found(make: type
     }
     found = Processor(make, **part)
     if make is _Forgets:  # what `running` says of the last call
-        found._shape.make.running = lambda self, snapshot: [
-            {"n": snapshot["n"], "sum": snapshot["seen"][0]}
+        found._shape.make.running = lambda self, state: [
+            {"n": state["n"], "sum": state["seen"][0]}
         ]
-    with pytest.raises(AssertionError, match="depends on more than snapshot and rows"):
+    with pytest.raises(AssertionError, match="depends on more than state and rows"):
         found.check(_events(Random(2), 60))
 
 

@@ -48,7 +48,9 @@ def raised(
     """Return what a sender raises of a batch of so many rows while the brokers answer requests with
     an error.
     """
-    bounds = {"request_timeout": 5, "delivery_timeout": 10, "transaction_timeout": 10}
+    bounds = {"request_timeout": 5}
+    if delivery == "exactly_once":
+        bounds |= {"delivery": delivery, "transaction_timeout": 10}
     spec = KafkaSink.model_validate({"topic": "t", "bootstrap_servers": brokers.address, **bounds})
     made = (KafkaTransactions if delivery == "exactly_once" else KafkaTopic)(spec, PLACE, {})
     batch = SinkBatch(PLACE, "w", 1, 1, "drain", 1, 1, rows, "digest", 1)

@@ -60,6 +60,7 @@ class Brokers:
     step: Callable[[str], None] = lambda name: None
     looks: int = 0
     waits: Callable[[], None] = lambda: None
+    may_create: bool = True
 
     def committed(self, topic: str) -> list[Entry]:
         log = self.logs[topic]
@@ -200,8 +201,13 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
                 raise TerminalError("sink-missing", tried="look", found=f"no topic {name}")
             return found.settings[name]
 
-        def make_topic(self, topic: str, settings: Mapping[str, str]) -> None:
-            found.logs[topic], found.settings[topic] = [], dict(settings)
+        def make_topic(
+            self, topic: str, settings: Mapping[str, str], *, try_only: bool = False
+        ) -> None:
+            if not found.may_create:
+                raise TerminalError("sink-denied", tried="make", found="not authorized")
+            if not try_only:
+                found.logs[topic], found.settings[topic] = [], dict(settings)
 
     monkeypatch.setattr(of_topics, "Client", FakeClient)
     return found
@@ -213,7 +219,7 @@ def sink(
     given = {
         "topic": TOPIC,
         "bootstrap_servers": "k:1",
-        "create": True,
+        "delivery": "exactly_once",
         "request_timeout": 1,
         **more,
     }
@@ -444,25 +450,40 @@ def test_a_fatal_error_that_the_client_raises_while_it_calls_back_is_named(
 
 
 @pytest.mark.parametrize(
-    ("settings", "more", "expected"),
+    ("settings", "may_create", "expected"),
     [
-        ({MARKERS: SETTINGS}, {}, ""),
-        ({}, {}, ""),
-        ({}, {"create": False}, "sink-records"),
-        ({MARKERS: {"cleanup.policy": "compact,delete"}}, {}, "sink-records"),
-        ({MARKERS: SETTINGS, TOPIC: {"message.format.version": "3.0-IV1"}}, {}, "sink-unfit"),
+        ({MARKERS: SETTINGS}, True, ""),
+        ({MARKERS: SETTINGS}, False, ""),
+        ({}, True, ""),
+        ({}, False, "sink-records"),
+        ({MARKERS: {"cleanup.policy": "compact,delete"}}, True, "sink-records"),
+        ({MARKERS: SETTINGS, TOPIC: {"message.format.version": "3.0-IV1"}}, True, "sink-unfit"),
     ],
 )
 def test_what_a_plan_finds_before_anything_is_sent(
-    brokers: Brokers, settings: dict[str, dict[str, str]], more: dict[str, Any], expected: str
+    brokers: Brokers, settings: dict[str, dict[str, str]], may_create: bool, expected: str
 ) -> None:
     brokers.settings |= settings
-    found = sink(**more)
+    brokers.may_create = may_create
+    before = dict(brokers.settings)
     if expected:
-        assert code(lambda: found.check(COLUMNS)) == expected
+        assert code(lambda: sink().check(COLUMNS)) == expected
     else:
-        found.check(COLUMNS)
-    assert brokers.owners == {}, "a plan excludes no driver at work"
+        sink().check(COLUMNS)
+    assert brokers.owners == {} and brokers.settings == before, (
+        "a plan excludes no driver at work, and makes no topic"
+    )
+
+
+def test_whoever_may_not_make_the_topic_of_markers_is_told_how(brokers: Brokers) -> None:
+    brokers.may_create = False
+    for action in (lambda: sink().check(COLUMNS), lambda: sink().fence(1)):
+        with pytest.raises(TerminalError) as raised:
+            action()
+        assert raised.value.code == "sink-records" and "this user can't make it" in str(raised.value)
+        how, again = raised.value.next
+        assert how.startswith(f"kafka-topics.sh --create --topic {MARKERS} --partitions 1 ")
+        assert "cleanup.policy=compact" in how and again.startswith("draindown plan p ")
 
 
 def test_the_number_of_a_portion_stays_with_its_rows() -> None:

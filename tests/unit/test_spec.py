@@ -626,8 +626,13 @@ def test_drift_is_rescued_and_accepted_unless_said_otherwise() -> None:
     headless = flow(
         target={}, source={"files": "a", "format": "csv", "header": False}, drift={"new_columns": "fail"}
     )
-    assert (headless.drift.new_columns, headless.drift.missing_columns) == ("refuse", "accept")
-    for wrong in ({"new": "ignore"}, {"missing": "add"}, {"renamed": "add"}, {"new": True}):
+    assert (headless.drift.new_columns, headless.drift.missing_columns) == ("fail", "allow")
+    for wrong in (
+        {"new_columns": "ignore"},
+        {"missing_columns": "add"},
+        {"renamed": "add"},
+        {"new_columns": True},
+    ):
         with pytest.raises(ValidationError):
             flow(drift=wrong)
 

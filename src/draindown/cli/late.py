@@ -140,7 +140,7 @@ def _accepting(spec: PipelineSpec, flow: str | None) -> list[str]:
     found = [
         name
         for name in derived_flows(spec, flow)
-        if getattr(spec.declared(name), "accept", None) is not None
+        if getattr(spec.declared(name), "allowed_lateness", None) is not None
     ]
     if flow is not None and not found:
         raise typer.BadParameter(

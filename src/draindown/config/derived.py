@@ -268,11 +268,7 @@ class DerivedFlow(Model):
         """Return the path within the flow of a field of source table number `at`."""
         if self.source.tables:
             return ("source", "tables", str(at), field)
-        return (
-            (self.kind, "on")
-            if at and field == "keys"
-            else ((self.kind if at else "source"), field)
-        )
+        return (self.kind if at else "source", field)
 
     def _source_problems(self) -> Iterable[Problem]:
         part = self.derivation

@@ -4,11 +4,92 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import BaseModel
+
+from draindown.config.derived import KINDS
+from draindown.config.formats import FORMATS
+from draindown.config.kafka_sink import ONLY_ONCE, KafkaSink
 from draindown.config.models import PipelineSpec
+from draindown.config.sink import AT_LEAST_ONCE
+from draindown.config.sinks import SINKS
+from draindown.config.sources import OF_CSV, FilesSource
 
 _REFERENCE = {"type": "string", "pattern": r"\$\{"}
+Rule = dict[str, Any]
+"""A part of JSON Schema that an object must satisfy beside its keys."""
+
+
+def _has(*names: str, **values: Any) -> Rule:
+    """Return the rule that keys are there, each with a value that satisfies a schema: by default
+    one that is no null.
+    """
+    given = {name: {"not": {"type": "null"}} for name in names} | values
+    return {"properties": given, "required": list(given)}
+
+
+def _if(rule: Rule, then: Rule) -> Rule:
+    return {"if": rule, "then": then}
+
+
+def _no(*names: str) -> Rule:
+    """Return the rule that no key is there with a value that does not mean that it is absent."""
+    return {"properties": {name: {"enum": [None, False, []]} for name in names}}
+
+
+def _unset(model: type[BaseModel], name: str) -> Rule:
+    """Return the rule that a key has its default, as far as the text shows it."""
+    return {
+        "properties": {name: {"anyOf": [{"const": model.model_fields[name].default}, _REFERENCE]}}
+    }
+
+
+_SOME = {"minItems": 1}
+_TRACKED = _if(_has("track_history"), _has(stored_as_scd_type={"const": 2}))
+_KEPT = {"type": "object", **_has(stored_as_scd_type={"const": 2})}
+_OF_HISTORY = ("keys", "sequence_by", "apply_as_deletes")
+_RULES: Mapping[str, Sequence[Rule]] = {
+    "Target": (
+        _if(_has(keys=_SOME), _has(sequence_by=_SOME)),
+        _if(_has(sequence_by=_SOME), _has(keys=_SOME)),
+        _if(_has("apply_as_deletes"), _has(keys=_SOME)),
+        _if(_has(stored_as_scd_type={"const": 2}), _has(keys=_SOME)),
+        _if(_has(stored_as_scd_type={"const": 2}), _no("ignore_null_updates")),
+        _TRACKED,
+    ),
+    "DerivedTarget": (
+        _if(_has("stored_as_scd_type"), _has(keys=_SOME, sequence_by=_SOME)),
+        {"anyOf": [_has("stored_as_scd_type"), _no(*_OF_HISTORY)]},
+        _TRACKED,
+    ),
+    "KafkaCluster": ({"oneOf": [_has(topics=_SOME), _has("topic_pattern")]},),
+    "KafkaSink": (
+        _if(
+            {"not": {"allOf": [_unset(KafkaSink, name) for name in ONLY_ONCE]}},
+            _has(delivery={"not": {"const": AT_LEAST_ONCE}}),
+        ),
+    ),
+    "FlowSink": ({"oneOf": [_has(kind) for kind in SINKS]},),
+    "TableSource": ({"oneOf": [_has("table"), _has(tables=_SOME)]},),
+    "DerivedFlow": (
+        {"oneOf": [*(_has(kind) for kind in KINDS if kind != "history"), _has(target=_KEPT)]},
+        {"anyOf": [_has("query"), {"properties": {"source": _no("tables")}}]},
+    ),
+}
+"""What models refuse by several keys of one object, by the model's name."""
+_OF_FILES: Sequence[Rule] = (
+    _if(
+        _has(format={"enum": [name for name, form in FORMATS.items() if not form.delimited]}),
+        {"allOf": [_unset(FilesSource, name) for name in OF_CSV]},
+    ),
+    _if(
+        _has(format={"enum": [name for name, form in FORMATS.items() if not form.json_columns]}),
+        _no("multiline"),
+    ),
+    {"not": _has("max_bytes_per_trigger", "max_files_per_trigger")},
+)
 _NARROW = ("pattern", "enum", "const", "maxLength")
 
 
@@ -16,10 +97,16 @@ def schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of the files that `loader.load` accepts, before
     `${NAME}` is replaced.
 
-    The schema accepts a little more than the loader, which also judges combinations of keys,
-    expressions and types.
+    The schema accepts a little more than the loader, which also judges expressions, types, names
+    of columns, and combinations that are not among those of `_RULES`.
     """
     generated = _adapted(PipelineSpec.model_json_schema())
+    models = generated["$defs"]
+    for name, rules in _RULES.items():
+        models[name]["allOf"] = list(rules)
+    for source in models["FlowSpec"]["properties"]["source"]["anyOf"]:
+        if FilesSource.kind in source["properties"]:
+            source["allOf"] = list(_OF_FILES)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **generated,

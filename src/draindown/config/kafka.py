@@ -19,7 +19,7 @@ from draindown.config.source import (
     ThousandsSeparator,
     Zone,
 )
-from draindown.config.units import Duration, Size, parse_time
+from draindown.config.units import Duration, DurationOrFalse, Size, parse_time
 
 _TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
 _SECRET = r"^\$\{secret:[A-Za-z_][A-Za-z0-9_]*\}$"
@@ -182,7 +182,7 @@ class KafkaCluster(KafkaConnection):
         default=False,
         description="Producers write the topics in transactions, so that some offsets hold no record.",
     )
-    keep_raw: Duration | Literal[False] = Field(
+    keep_raw: DurationOrFalse = Field(
         default=2_592_000,
         description="How long raw records stay in the lake, for when the topic no longer has them; or false.",
         examples=["30 days", False],

@@ -13,6 +13,9 @@ from draindown.config.names import ColumnName
 from draindown.config.sink import AT_LEAST_ONCE, SinkSpec
 from draindown.config.units import Duration
 
+ONLY_ONCE = ("marker_topic", "transaction_timeout")
+"""The keys that count where a batch is sent exactly once."""
+
 
 class KafkaSink(KafkaConnection, SinkSpec):
     """A topic of a Kafka cluster. A message that is sent again has the same id."""
@@ -43,12 +46,12 @@ class KafkaSink(KafkaConnection, SinkSpec):
     @model_validator(mode="after")
     def _combination(self) -> KafkaSink:
         if self.delivery == AT_LEAST_ONCE:
-            given = [
+            changed = [
                 name
-                for name in ("marker_topic", "transaction_timeout")
-                if name in self.model_fields_set
+                for name in ONLY_ONCE
+                if getattr(self, name) != type(self).model_fields[name].default
             ]
-            refuse([((name,), "counts for delivery: exactly_once only") for name in given])
+            refuse([((name,), "counts for delivery: exactly_once only") for name in changed])
         return self
 
     @property

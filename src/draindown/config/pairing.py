@@ -210,18 +210,8 @@ class Pairing(Part):
 
     def column_problems(self, left: Sequence[str], right: Sequence[str]) -> Iterator[Problem]:
         """Yield columns of the result that would have one name, by their path in the part."""
-        own = self.own(0)
-        # a list, as a column of the left table that bears the name of a key would replace it in
-        # `of_left`
-        first, second = (
-            [*self.on, *(column for column in left if column not in own)],
-            self.of_right(right),
-        )
+        first, second = self.of_left(left), self.of_right(right)
         one, other = self.sides
-        keys = {
-            caseless(key): (self.place(at)[1], column)
-            for at, (key, column) in enumerate(zip(self.on, own, strict=True))
-        }
         for name in repeated([*self.made(), *first, *second]):
             in_first, in_second = (
                 caseless(name) in map(caseless, names) for names in (first, second)
@@ -232,10 +222,6 @@ class Pairing(Part):
                     ("columns",),
                     f"{name!r} is a column of {of} and of table {other}: give the latter's another name",
                 )
-            elif caseless(name) in keys and name not in self.made():
-                at, key = keys[caseless(name)]
-                why = f"is {key} of table {one}, which has another column of that name"
-                yield ("on", at), f"{name!r} {why}: rename one of them where it lands"
             else:
                 yield (
                     ("columns",),

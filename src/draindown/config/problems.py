@@ -25,10 +25,7 @@ _KEY = "[key]"  # pydantic's mark for "the key, not its value"
 _FORMS = {LANDING_FORM: FlowSpec, DERIVED_FORM: DerivedFlow}
 _TAGS = {_KEY, *_FORMS, LISTED_FORM, RENAMED_FORM}
 """What pydantic has in paths, and the file has not."""
-_LATER = frozenset(("changes", "watermark")) | {
-    "cluster_by",
-    "engine",
-}
+_LATER = frozenset(("changes", "cluster_by", "engine"))
 
 
 def explain(error: ValidationError, document: Document) -> Iterator[Problem]:

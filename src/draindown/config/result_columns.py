@@ -122,9 +122,11 @@ def _keyed(
     table = flow.source.read[at]
     of = f"table {table}" if len(flow.source.read) > 1 else "the source"
     for number, key in enumerate(keys):
-        name = table.column(key)
+        name, part = table.column(key), flow.derivation
         place: tuple[str, ...] = (flow.kind, field, str(number))
-        if key in table.keys:
+        if isinstance(part, Pairing):
+            place = (flow.kind, *part.place(number))
+        elif key in table.keys:
             place = (*flow.place_of_table(at, "keys"), key)
         if name not in source:
             yield place, f"{name!r} is no column of {of}{unlike(name, source)}"

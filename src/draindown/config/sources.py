@@ -35,7 +35,7 @@ from draindown.config.source import (
 from draindown.config.units import Duration, Size
 
 _NEVER = "none"
-_OF_CSV = ("header", "delimiter", "quote", "escape", "null_marker")
+OF_CSV = ("header", "delimiter", "quote", "escape", "null_marker")
 _NAMES = {"type": "string", "enum": list(FORMATS)}
 
 
@@ -204,7 +204,7 @@ class FilesSource(SourceSpec):
             reason = f"counts for format csv only, not for {self.format}"
             changed = [
                 name
-                for name in _OF_CSV
+                for name in OF_CSV
                 if getattr(self, name) != type(self).model_fields[name].default
             ]
             problems += [((name,), reason) for name in changed]

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 _SIZES = {"b": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3, "tb": 1024**4}
 _DURATIONS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
@@ -161,8 +161,15 @@ WindowSize = Annotated[
     int | str, BeforeValidator(parse_window), _schema([*_SECONDS, *_MONTHS], "5 minutes")
 ]
 """Seconds, or a number of calendar months as `3 months`."""
-Duration = Annotated[int, BeforeValidator(parse_duration), _schema(_SECONDS, "30 minutes")]
+_DURATION = _schema(_SECONDS, "30 minutes")
+Duration = Annotated[int, BeforeValidator(parse_duration), _DURATION]
 """Seconds."""
+DurationOrFalse = Annotated[
+    int | Literal[False],
+    PlainValidator(lambda given: False if given is False else parse_duration(given)),
+    WithJsonSchema({"anyOf": [_DURATION.json_schema, {"type": "boolean", "const": False}]}),
+]
+"""Seconds, or false for not at all."""
 SignedDuration = Annotated[
     int, BeforeValidator(parse_signed), _schema(_SECONDS, "-10 minutes", signed=True)
 ]

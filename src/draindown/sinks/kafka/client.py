@@ -32,8 +32,6 @@ _PRODUCING: dict[str, Any] = {
     "queue.buffering.max.messages": 100_000,
     "delivery.report.only.error": True,  # a flush waits for all of them; what succeeded needs no call
 }
-DELIVERY_TIMEOUT = 120
-"""Seconds that a message may take until the brokers have it, retries included."""
 _TERMINAL = {
     "_AUTHENTICATION": ("sink-auth", "check sasl_mechanism, sasl_username and the secret's value"),
     "SASL_AUTHENTICATION_FAILED": (
@@ -82,6 +80,9 @@ class Client:
     transactional id, TransientError `sink-fenced`.
     """
 
+    delivery_timeout = 120
+    """Seconds that a message may take until the brokers have it, retries included."""
+
     def __init__(
         self, spec: KafkaSink, place: SinkPlace, environ: Mapping[str, str] = os.environ
     ) -> None:
@@ -102,7 +103,7 @@ class Client:
         `largest`: bytes of a record batch that the topic takes. A broker refuses a larger one
         whole, however small its messages are, and the client does not divide it.
         """
-        longest = DELIVERY_TIMEOUT
+        longest = self.delivery_timeout
         more: dict[str, Any] = {
             "compression.type": "lz4",
             "batch.size": min(_BATCH, largest),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.config.kafka_sink import KafkaSink
 from draindown.sinks.conditions import null_keys, quoted, years
-from draindown.sinks.kafka.client import DELIVERY_TIMEOUT, Client, broken_by
+from draindown.sinks.kafka.client import Client, broken_by
 from draindown.sinks.kafka.messages import Message, Messages
 from draindown.sinks.port import ORIGIN, Sink, SinkBatch, SinkColumn, SinkPlace
 from draindown.sinks.refusals import CODE, refused
@@ -155,13 +155,13 @@ class KafkaTopic(Sink):
     def _confirm(self, producer: Any) -> None:
         """Wait until the brokers have all that was sent."""
         with self._client.naming(producer):
-            left = producer.flush(DELIVERY_TIMEOUT + _SLACK)
+            left = producer.flush(self._client.delivery_timeout + _SLACK)
         self._raise_failed(producer)
         if left:
             raise self._client.named(library().KafkaError(library().KafkaError._TIMED_OUT))
 
     def _produce(self, producer: Any, message: Message) -> None:
-        until = time.monotonic() + DELIVERY_TIMEOUT + _SLACK
+        until = time.monotonic() + self._client.delivery_timeout + _SLACK
         report = partial(self._delivered, message.row)
         while True:
             try:
