@@ -129,7 +129,7 @@ WRONG: dict[str, tuple[Damage, str]] = {
         lambda a: (Path(a.layout.checkpoint(1)) / "metadata").unlink(),
         "checkpoint-without-metadata",
     ),
-    "generation torn": (lambda a: a.layout.generation.write({}), "generation-damaged"),
+    "generation torn": (lambda a: a.layout.generation.write({"cards": {}}), "generation-damaged"),
     "table dropped": (
         lambda a: shutil.rmtree(a.layout.tables.target.path),
         "table-behind-checkpoint",

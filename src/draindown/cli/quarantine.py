@@ -393,7 +393,7 @@ def _close_files(
         out.note(f"  {printable(path)}")
     if wanted:
         refuse_without(yes)
-        with open_flow(spec, flow, Needs.FINISHED, owner=person(), run_id=run_id):
+        with open_flow(spec, flow, Needs.FINISHED, owner=person(), run_id=run_id) as opened:
             if verb == "retry":
                 parked.retry(layout, wanted, by=person(), note=note, now=now())
             else:
@@ -401,7 +401,7 @@ def _close_files(
                 give_up = partial(
                     discards.discard_input,
                     source_of(request),
-                    layout,
+                    opened.layout,
                     wanted,
                     reading=reading(request),
                 )
