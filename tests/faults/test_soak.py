@@ -51,7 +51,7 @@ class Soak:
         self.fired: Counter[str] = Counter()
 
     def deliver(self) -> None:
-        """One to three files: new rows, old rows, deletes, refused rows, blank lines, now and then
+        """One to three files: new rows, old rows, deletes, quarantined rows, blank lines, now and then
         one twice.
         """
         for _ in range(self.random.randint(1, 3)):

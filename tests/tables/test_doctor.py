@@ -253,7 +253,7 @@ def _begin_replay(asked: Request) -> None:
 
 def _open_row(asked: Request) -> None:
     rows = pa.table(
-        {"quarantine_id": ["q"], "reason": ["type"], "refused_at": [AT], "origin": places(1)}
+        {"quarantine_id": ["q"], "reason": ["type"], "quarantined_at": [AT], "origin": places(1)}
     )
     write_deltalake(asked.layout.tables.quarantine.path, rows)
 

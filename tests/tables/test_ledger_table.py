@@ -144,7 +144,7 @@ def test_a_table_that_was_put_aside_tells_the_next_batch_nothing_of_how_its_rows
 def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_of(
     tmp_path: Path, kind: Any
 ) -> None:
-    """After a reset refused rows may be replayed, or rows be withdrawn, before anything of the
+    """After a reset quarantined rows may be replayed, or rows be withdrawn, before anything of the
     source is read.
     """
     asked = drained(tmp_path)

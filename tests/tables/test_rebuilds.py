@@ -317,7 +317,7 @@ def refused(
             "generation": generation,
             "batch": batch,
             "kind": kind,
-            "refused_at": AT,
+            "quarantined_at": AT,
             **dict.fromkeys(columns, "x"),
         }
         for known_id, file, generation in rows

@@ -764,7 +764,7 @@ def _refuse(spec: PipelineSpec) -> None:
     row = (
         dict.fromkeys(text, "x")
         | dict.fromkeys(numbers, 1)
-        | {"raw_bytes": None, "first_seen": AT, "refused_at": AT}
+        | {"raw_bytes": None, "first_seen": AT, "quarantined_at": AT}
     )
     row |= {"origin": {"input": "x", "position": 1}, "arrived_at": AT}
     rows = [

@@ -1,4 +1,4 @@
-"""What a share of refused records means: bounds, windows, and the hint that a refused record
+"""What a share of quarantined records means: bounds, windows, and the hint that a quarantined record
 gets.
 """
 
@@ -30,9 +30,7 @@ from tests.unit.test_card import checked, drained, step
 BOUNDS = QuarantineBounds()
 
 
-def batch(
-    number: int, records: int, refused: int, run: str = "a", kind: Any = "drain"
-) -> BatchRow:
+def batch(number: int, records: int, refused: int, run: str = "a", kind: Any = "drain") -> BatchRow:
     return BatchRow("p", "f", 1, number, run, kind=kind, records=records, quarantined=refused)
 
 

@@ -1,4 +1,4 @@
-"""Commands for refused rows and parked files: list, show, replay, discard, retry."""
+"""Commands for quarantined rows and parked files: list, show, replay, discard, retry."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def list_(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List refused rows with reason and place, or parked files with --files."""
+    """List quarantined rows with reason and place, or parked files with --files."""
     spec = setting(ctx).spec(pipeline)
     if files:
         _list_files(spec, landing_flows(spec, flow), Output(as_json))
@@ -128,12 +128,12 @@ def show(
     ctx: typer.Context,
     pipeline: PipelineName,
     identity: Annotated[
-        str, typer.Argument(metavar="ID", help="Id of a refused row; its start is enough.")
+        str, typer.Argument(metavar="ID", help="Id of a quarantined row; its start is enough.")
     ],
     flow: Flow = None,
     as_json: Json = False,
 ) -> None:
-    """Show one refused row: raw text with control characters encoded, why it was refused, where it
+    """Show one quarantined row: raw text with control characters encoded, why it was refused, where it
     came from.
     """
     from draindown.base.errors import TerminalError
@@ -150,8 +150,10 @@ def show(
     if len({row["quarantine_id"] for row in found}) != 1:
         raise TerminalError(
             "unknown-quarantine-id",
-            tried=f"find refused row {identity!r} of pipeline {spec.pipeline}",
-            found="more than one refused row begins with it" if found else "no refused row has it",
+            tried=f"find quarantined row {identity!r} of pipeline {spec.pipeline}",
+            found="more than one quarantined row begins with it"
+            if found
+            else "no quarantined row has it",
             next=f"draindown quarantine list {spec.pipeline}",
         )
     told = found[-1] | {"origin": rows_of.place_of(found[-1])}
@@ -173,7 +175,7 @@ def replay(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Feed refused rows through the flow again, after the contract or a rule was corrected."""
+    """Feed quarantined rows through the flow again, after the contract or a rule was corrected."""
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
     name = one_flow(spec, flow, landing=True)
@@ -202,7 +204,7 @@ def discard(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Give up refused rows, or with --files parked files and files taken in that no batch has read
+    """Give up quarantined rows, or with --files parked files and files taken in that no batch has read
     yet.
     """
     here, out = setting(ctx), Output(as_json)

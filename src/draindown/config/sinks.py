@@ -44,7 +44,7 @@ QUARANTINED: Mapping[str, str] = {
     "field": "string",
     "detail": "string",
 }
-"""The columns of a refused row as a sink gets it, and their types. `quarantine_id` is the key."""
+"""The columns of a quarantined row as a sink gets it, and their types. `quarantine_id` is the key."""
 _BETWEEN = "put a derived flow between, which reads published rows only, and give it the sink"
 _OTHER_DATABASES = {
     *(
@@ -119,7 +119,7 @@ class FlowSink(Model):
     )
     of: Literal["applied", "quarantined"] = Field(
         default="applied",
-        description="What is sent: rows that a batch applies, or each refused row once.",
+        description="What is sent: rows that a batch applies, or each quarantined row once.",
     )
     delivery: Delivery | None = Field(
         default=None, description="How often a row may arrive, where the sink has a choice."
@@ -188,7 +188,7 @@ class FlowSink(Model):
 
     @property
     def is_of_refused(self) -> bool:
-        """Whether the sink gets refused rows."""
+        """Whether the sink gets quarantined rows."""
         return self.of == "quarantined"
 
     def named(self, table: Sequence[str], keys: Sequence[str]) -> dict[str, str]:

@@ -187,7 +187,7 @@ def _look_at_hidden(desk: Desk) -> None:
 
 
 def look_at_quarantine(desk: Desk) -> None:
-    """Compare the quarantine with the refused rows that the ledger counts."""
+    """Compare the quarantine with the quarantined rows that the ledger counts."""
     sums = desk.health.quarantine
     desk.say("quarantine", f"{count(sums.open)} open of {count(sums.refused)} refused")
     refused = desk.recorded.refused

@@ -94,7 +94,7 @@ FAULTS = (
     ),
     Fault(
         "kill-after-quarantine",
-        "Kill it when the batch's refused rows are written.",
+        "Kill it when the batch's quarantined rows are written.",
         _DIED,
         _SAME,
         "quarantined",
