@@ -339,7 +339,8 @@ def _raw(context: AuditContext, temporary: Path) -> None:
     context.seen["raw records"] = sum(fact.records for fact in facts if fact)
     if context.flow.source.form.columnar and context.refused:
         context.unlooked.append(
-            f"raw text of {count(len(context.refused), 'quarantined row')}: a {context.flow.source.format} file has none"
+            f"raw text of {count(len(context.refused), 'quarantined row')}: "
+            f"a {context.flow.source.format} file has none"
         )
     invariant.settle(context, [fact for fact in facts if fact], all_files=not unread)
 

@@ -65,7 +65,8 @@ class State(StrEnum):
 
 
 _SHOWN = 5  # rows of a selection
-HEADER = ("id", "reason", "field", "input", "position", "raw")
+HEADER = ("id", "reason", "field", "file", "line", "raw")
+_OF_LOGS = ("id", "reason", "field", "partition", "offset", "raw")
 """The columns of `list`."""
 _STATES: dict[State, Literal["open", "released", "discarded"] | None] = {
     State.open: "open",
@@ -305,14 +306,14 @@ def _rows_text(
         f"{printable(reason)} {count(number)}" for reason, number in sums.by_reason.items()
     )
     decided = f"{count(sums.released)} released, {count(sums.discarded)} discarded"
-    first = (
-        f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} refused ({decided})"
-    )
+    first = f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} quarantined ({decided})"
     lines = [first, *([f"  open by reason: {by_reason}"] if by_reason else [])]
     if meant and not rows:
         lines.append(f"  none is meant by{meant}")
     if rows:
-        lines += table(HEADER, [_row(row) for row in rows], (4,)).splitlines()
+        of_files = str(rows[0]["origin"]["input"]).startswith("/")
+        header = HEADER if of_files else _OF_LOGS
+        lines += table(header, [_row(row) for row in rows], (4,)).splitlines()
     if more:
         hint = f"more with --limit, one in full with: draindown quarantine show {pipeline} ID"
         lines.append(f"{count(len(rows))} shown; {hint}")

@@ -37,7 +37,7 @@ def part(
         settled=[row.as_dict() for row in settled],
         totals=ledger_rows.total(own),
         quarantined_share=ledger_rows.quarantined_share(own),
-        refused=verdict,
+        over_limit=verdict,
         sinks=ledger_rows.sink_totals(own),
         **others,
     )

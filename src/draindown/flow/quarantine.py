@@ -99,7 +99,7 @@ class Counts:
     def as_dict(self) -> dict[str, Any]:
         """Return the counts as a flat, JSON-ready dict."""
         sums = {
-            "refused": self.refused,
+            "quarantined": self.refused,
             "released": self.released,
             "discarded": self.discarded,
             "open": self.open,

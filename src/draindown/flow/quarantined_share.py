@@ -177,7 +177,7 @@ def _verdict(request: Request, rows: Sequence[BatchRow], found: Sequence[Window]
     window = window if state and window else found[-1]
     first = first_refused(request.layout, rows) if state else None
     of_run = f" by run {window.run}" if window.run and len(found) > 2 else ""
-    told = f"{percent(window.share)} of the records were refused{of_run}; {wanted(bounds)}"
+    told = f"{percent(window.share)} of the records were quarantined{of_run}; {wanted(bounds)}"
     return Expectation(
         name=QUARANTINED_SHARE,
         success=state != "failed",
@@ -211,13 +211,13 @@ def told(
     if window is None or not window.refused or (not state and window.share < flow.quarantine.warn):
         return state, []
     first = first_refused(layout, rows)
-    what = f"{count(window.refused)} of {count(window.records, 'record')} refused ({percent(window.share)})"
+    what = f"{count(window.refused)} of {count(window.records, 'record')} quarantined ({percent(window.share)})"
     listing = f"draindown quarantine list {layout.pipeline} --flow {layout.flow}"
     subject, detail = (
         quarantine.place_of(first) if first else layout.tables.quarantine.path,
         "; ".join([what, *_about(flow, first)]),
     )
-    return state, [Finding(kind="refused", subject=subject, detail=detail, next=listing)]
+    return state, [Finding(kind="quarantined", subject=subject, detail=detail, next=listing)]
 
 
 def first_refused(layout: FlowHome, rows: Sequence[BatchRow]) -> dict[str, Any] | None:

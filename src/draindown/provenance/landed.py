@@ -274,7 +274,7 @@ class LandedTable:
             )
             return (
                 "quarantined",
-                f"each of {number} that were refused {what}",
+                f"each of {number} that were quarantined {what}",
                 self._refused_next(hits),
             )
         if places and of_key(self._flow, self._layout.tables.target.path, values):
