@@ -223,7 +223,7 @@ def test_a_history_misses_its_hidden_events(tmp_path: Path) -> None:
         batch=9,
         kind="replay",
         form="history",
-        tombstoned=2,
+        hidden=2,
     )
     ledger_table.record(asked.layout, [more])
     desk = Desk(asked.layout, memory="hidden")

@@ -654,7 +654,7 @@ def test_a_new_generation_forgets_what_a_batch_refused_that_was_never_done(
         _refused(asked, batch)
     _refused(asked, 5, kind="withdraw")
     reset(asked, table_aside=table_aside)
-    assert _kept(asked) == {"source 0", "source 1", "gate 5"}
+    assert _kept(asked) == {"drain 0", "drain 1", "withdraw 5"}
 
 
 def test_a_reset_forgets_before_the_table_goes_that_says_what_was_done(
@@ -672,9 +672,9 @@ def test_a_reset_forgets_before_the_table_goes_that_says_what_was_done(
         dying.setattr(Path, "rename", full)
         reset(asked, table_aside=True)
     assert asked.layout.tables.target.exists and generations.generation(asked.layout) == 1
-    assert _kept(asked) == {"source 1", "source 2"}
+    assert _kept(asked) == {"drain 1", "drain 2"}
     reset(asked, table_aside=True)
-    assert _kept(asked) == {"source 1", "source 2"}
+    assert _kept(asked) == {"drain 1", "drain 2"}
 
 
 @pytest.mark.parametrize(
@@ -688,7 +688,7 @@ def test_a_table_that_can_t_say_what_was_done_has_no_refused_row_forgotten(
     _refused(asked, 2)
     lose(asked.layout.tables.target.path)
     reset(asked, table_aside=True)
-    assert _kept(asked) == {"source 2"}
+    assert _kept(asked) == {"drain 2"}
 
 
 @pytest.mark.parametrize(
@@ -703,7 +703,7 @@ def test_what_the_ledger_knows_was_done_although_the_table_forgot_it(
     _refused(asked, 1, kind="replay:x", run_id="never did one")
     lost(asked.layout.tables.target.path)
     discards.forget_unfinished(asked.layout, 1)
-    assert _kept(asked) == {"source 0", "source 1"}
+    assert _kept(asked) == {"drain 0", "drain 1"}
 
 
 def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_did(
@@ -716,7 +716,7 @@ def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_d
         _empty(max(Path(path, "_delta_log").glob("*.json")))
     assert len(reset(asked).damaged) == 2
     assert withdrawals.unfinished(asked.layout) == []
-    assert _kept(asked) == {"gate 0"}
+    assert _kept(asked) == {"withdraw 0"}
 
 
 def test_undo_without_a_reset_is_refused(tmp_path: Path) -> None:
