@@ -184,14 +184,14 @@ def test_a_start_that_died_after_its_commit_is_told_by_the_next(
     again = landing.request("r")
     told, code = attempt(again, lambda _: landing.drain(spark, start=again.start))
     assert code == Exit.DONE and told.drain is not None and told.run is not None
-    assert [row["start"] for row in told.drain.settled] == [died.start]
-    assert [row["start"] for row in told.drain.batches] == [again.start]
+    assert [row["attempt"] for row in told.drain.settled] == [died.start]
+    assert [row["attempt"] for row in told.drain.batches] == [again.start]
     assert (told.drain.totals["batches"], told.drain.totals["records"]) == (1, 2)
     rows = ledger_table.of_run(landing.layout, "r")
     assert (
         told.run.totals["records"] == sum(row.records for row in rows) == 4 and told.run.starts == 2
     )
-    assert "this run has 1 batch by other starts: 1 file, 2 rows -> 1 applied" in card([told])
+    assert "this run has 1 batch by other starts: 1 file, 2 records -> 1 applied" in card([told])
     other = landing.request("other")
     idle, _ = attempt(other, lambda _: landing.drain(spark, run_id="other", start=other.start))
     assert idle.run is not None and idle.run.totals["records"] == 0, (

@@ -779,7 +779,7 @@ def test_quarantine_lists_and_shows_encoded(
 ) -> None:
     _refuse(spec)
     code, out, _ = typed(capsys, "quarantine", "list", "orders")
-    assert code == 0 and "2 open of 2 refused" in out and "=\\x1b[2J" in out and "\x1b" not in out
+    assert code == 0 and "2 open of 2 quarantined" in out and "=\\x1b[2J" in out and "\x1b" not in out
     some = typed(capsys, "quarantine", "list", "orders", "--reason", "x")[1]
     assert "bb2" not in some and "more with --limit" not in some and "more with --limit" not in out
     none = typed(capsys, "quarantine", "list", "orders", "--reason", "weather")[1]

@@ -73,7 +73,7 @@ class Facts:
 
     def of_start(self, start: str) -> list[dict[str, Any]]:
         """The batches that one start of a step committed."""
-        return [row for row in self.ledger if row["start"] == start]
+        return [row for row in self.ledger if row["attempt"] == start]
 
     @property
     def waiting(self) -> set[str]:
