@@ -38,7 +38,7 @@ COLUMNS = (
     ),
     *("first_seen", "generation", "batch", "kind", "run_id", "quarantined_at", "envelope"),
 )
-"""Columns of the quarantine table. `origin`: unit and position; of a withdrawn row the table and
+"""Columns of the quarantine table. `origin`: input and position; of a withdrawn row the table and
 its version.
 """
 UNIT, POSITION = "origin['input']", "origin['position']"
@@ -113,7 +113,7 @@ def place_of(row: Mapping[str, Any]) -> str:
 
 
 def places(layout: FlowHome) -> list[dict[str, Any]]:
-    """Return `quarantine_id`, `unit`, `position` and the refusing batch's `kind` of every row that
+    """Return `quarantine_id`, `input`, `position` and the refusing batch's `kind` of every row that
     was ever refused.
     """
     sql = f"select quarantine_id, {UNIT} as input, {POSITION} as position, kind from t"
@@ -165,7 +165,7 @@ def listed(layout: FlowHome, which: Filter, limit: int | None = None) -> list[di
     """
     first = _OLDEST_FIRST if limit is None else f"{_OLDEST_FIRST} limit {int(limit)}"
     few = (
-        _these(query(layout, f"quarantine_id, {UNIT} as unit", which, first))
+        _these(query(layout, f"quarantine_id, {UNIT} as input", which, first))
         if limit is not None and limit <= _MANY
         else ""
     )
