@@ -40,13 +40,13 @@ REFUSED = pa.schema(
         ("raw_bytes", pa.binary()),
         ("envelope", pa.string()),
     ]
-    + [(name, pa.timestamp("us", "UTC")) for name in ("arrived_at", "first_seen", "refused_at")]
+    + [(name, pa.timestamp("us", "UTC")) for name in ("arrived_at", "first_seen", "quarantined_at")]
 )
 """Of the quarantine."""
 
 
 def places(*positions: int, unit: str = "x") -> pa.Array:
-    """The column `origin` of refused rows."""
+    """The column `origin` of quarantined rows."""
     return pa.array([{"input": unit, "position": position} for position in positions], ORIGIN)
 
 

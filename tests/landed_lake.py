@@ -167,7 +167,7 @@ class LandedLake:
             "origin": {"input": layout.tables.target.path, "position": 1},
             "generation": 1,
             "batch": 0,
-            "refused_at": stamp,
+            "quarantined_at": stamp,
         }
         by = CommitProperties(
             app_transactions=[Transaction(layout.app_id(1, "quarantine", "withdraw"), 0)]
@@ -295,7 +295,7 @@ class LandedLake:
                     "batch": one.batch,
                     "kind": "drain",
                     "run_id": f"run {one.batch}",
-                    "refused_at": stamp,
+                    "quarantined_at": stamp,
                 }
             )
         write_deltalake(

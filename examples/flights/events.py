@@ -50,7 +50,7 @@ class Manifest:
     """Lines that are not blank."""
     injected: dict[str, int] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
-    """Number of refused rows by reason."""
+    """Number of quarantined rows by reason."""
     keys: int = 0
     """Keys alive at the end."""
     withdrawn: int = 0

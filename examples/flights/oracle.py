@@ -110,7 +110,7 @@ class Comparison:
     quarantine_missing: int = 0
     quarantine_extra: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
-    """Expected refused rows by reason."""
+    """Expected quarantined rows by reason."""
     lines: int = 0
     blank: int = 0
     table_sha256: str = ""
@@ -169,7 +169,7 @@ def compare(
     Args:
         lake: root of the lake.
         landing: the directory above `flights/*.json.gz`.
-        quarantine: whether the writer keeps refused rows; if not, they are not compared.
+        quarantine: whether the writer keeps quarantined rows; if not, they are not compared.
         rescued: whether the writer keeps unknown fields in `_rescued_data`.
         derived: whether to compare the tables that the pipeline derives from that of the flights, too.
     """

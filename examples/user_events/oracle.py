@@ -55,7 +55,7 @@ class Comparison:
     def as_text(self) -> str:
         """Return the result as text: one line, then examples."""
         verdict = "exact" if self.ok else f"WRONG, {len(self.differences):,} differences"
-        text = f"oracle: {verdict}: {self.rows:,} rows expected, {self.refused:,} refused records expected"
+        text = f"oracle: {verdict}: {self.rows:,} rows expected, {self.refused:,} quarantined records expected"
         return "\n".join((text, *(f"  {one}" for one in self.differences[:_EXAMPLES])))
 
 

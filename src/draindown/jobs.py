@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def drain_main() -> None:
-    """Run the drain step: drain what waits, or read input or refused rows again, as the request
+    """Run the drain step: drain what waits, or read input or quarantined rows again, as the request
     says.
 
     Then, in the same session, the steps that the request names: each leaves its own report.

@@ -538,7 +538,7 @@ def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
         (told / f"first.drain.{mark}").touch()
     assert steps().run("first.plan", "first.drain")["first.drain"] == "failed"
     first = Request.decode(json.loads((told / "first.drain.argv").read_text())[-1])
-    assert "by the ledger it committed 1 batch: 200,000 rows -> 200,000 applied" in "".join(
+    assert "by the ledger it committed 1 batch: 200,000 records -> 200,000 applied" in "".join(
         capfd.readouterr()
     )
     (told / "first.drain.silent").unlink()

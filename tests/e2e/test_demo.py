@@ -18,7 +18,9 @@ def test_the_demo_is_right_and_the_second_time_has_nothing_to_do(tmp_path: Path)
     assert first.stdout.count("oracle: exact") == 3 and "WRONG" not in first.stdout
     for flow in ("flights", "departures_hourly", "carrier_month"):
         assert f"OK  flights/{flow}" in first.stdout and f"{flow}.check\n" in first.stdout
-    assert first.stdout.count("adds up ✓") == 3
+    assert first.stdout.count("  ✓") == 5, (
+        "of the flow that lands one law, of two that follow two each"
+    )
     assert "Worst hours" in first.stdout and "Worst months of an airline" in first.stdout
     assert "Busiest airports" in first.stdout
 

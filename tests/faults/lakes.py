@@ -40,7 +40,7 @@ _HISTORY = ("_changed_at", "_arrived_at", "_origin")
 
 
 def lake(home: Path, batches: int = BATCHES, flow: dict[str, Any] = FLOW) -> Landing:
-    """A landing flow with files waiting, one batch each: changes, deletes, ties, refused rows in
+    """A landing flow with files waiting, one batch each: changes, deletes, ties, quarantined rows in
     all of them.
     """
     landing = Landing(home, **flow)

@@ -182,6 +182,7 @@ DAMAGES: dict[str, Callable[[Landing], str]] = {
 
 
 def _named(path: Path) -> Path:
+    path.parent.mkdir(exist_ok=True)
     path.touch()
     return path
 

@@ -12,7 +12,6 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -52,7 +51,7 @@ class Soak:
         self.fired: Counter[str] = Counter()
 
     def deliver(self) -> None:
-        """One to three files: new rows, old rows, deletes, refused rows, blank lines, now and then
+        """One to three files: new rows, old rows, deletes, quarantined rows, blank lines, now and then
         one twice.
         """
         for _ in range(self.random.randint(1, 3)):
@@ -160,11 +159,8 @@ class Soak:
         return "checkpoint lost"
 
     def _generation(self) -> int:
-        with suppress(FileNotFoundError):
-            return int(
-                json.loads(Path(self.keyed.layout.generation.path).read_text())["generation"]
-            )
-        return 1
+        found = self.keyed.layout.generation.read()
+        return 1 if found is None else int(found["generation"])
 
     def play(self) -> None:
         """A round: whatever its fault was, at its end all is right."""

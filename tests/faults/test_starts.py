@@ -67,8 +67,8 @@ def _next_start(landing: Landing, spark: SparkSession, trial: Trial) -> StepRepo
     assert code == Exit.DONE and report.drain is not None and report.run is not None
     rows = landing.ledger()
     assert len(rows) == before + 1, "its last batch was not recorded"
-    assert len({row["start"] for row in rows}) == 1 and again.start not in {
-        r["start"] for r in rows
+    assert len({row["attempt"] for row in rows}) == 1 and again.start not in {
+        r["attempt"] for r in rows
     }
     assert (report.drain.batches, report.drain.totals["records"]) == ([], 0)
     assert report.run.totals["records"] == sum(row["records"] for row in rows) > 0
@@ -86,7 +86,7 @@ def _shown(landing: Landing, report: StepReport, capsys: pytest.CaptureFixture[s
     assert out == 0
     listed = json.loads(capsys.readouterr().out)
     assert [(one["outcome"], one["start"]) for one in listed] == [
-        ("no report", rows[0]["start"]),
+        ("no report", rows[0]["attempt"]),
         (report.outcome, report.start),
     ]
     assert listed[0]["totals"]["batches"] == len(rows)
@@ -95,7 +95,7 @@ def _shown(landing: Landing, report: StepReport, capsys: pytest.CaptureFixture[s
     assert (
         "no new input" not in shown
         and f"{len(rows)} batches by other starts" in shown
-        and rows[0]["start"] in shown
+        and rows[0]["attempt"] in shown
     )
     page = overview.flows(landing.home / "dags" / "pipelines", landing.home)[0]
     assert [row["batch"] for row in page.ledger] == list(reversed(range(len(rows))))

@@ -81,7 +81,7 @@ class Flow:
 
     def metadata(self, *, inserted: int = 0, deleted: int = 0) -> str:
         self.batches += 1
-        # of rows that a person released: the share of refused records is of input only
+        # of rows that a person released: the share of quarantined records is of input only
         row = BatchRow(
             "flights", "flights", generation=1, batch=self.batches, run_id="r", kind="release"
         )

@@ -22,7 +22,7 @@ BATCHES = 3  # the first creates the tables, the second is counted with the thir
 
 
 def changes(batch: int) -> list[str]:
-    """Inserts, updates, a delete and a refused row."""
+    """Inserts, updates, a delete and a quarantined row."""
     rows: list[dict[str, Any]] = [
         {"id": f"k{batch:03}{n:03}", "seq": batch, "a": n} for n in range(50)
     ]

@@ -212,7 +212,12 @@ def test_first_rows_and_sessions_follow_every_change(chain: Callable[..., Chain]
         "source": {"table": "flights"},
         "top": {"group_by": ["carrier"], "order_by": ["delay desc"], "rows": 2},
     }
-    part = {"time": "at", "gap": "2 minutes", "group_by": ["carrier"], "measures": {"n": "count(*)"}}
+    part = {
+        "time": "at",
+        "gap": "2 minutes",
+        "group_by": ["carrier"],
+        "measures": {"n": "count(*)"},
+    }
     it = chain(once=once, worst=worst, visits={"source": {"table": "flights"}, "session": part})
     it.deliver(
         *(it.row(number, 10 - number, "AB"[number % 2], delay=number) for number in range(6))
@@ -341,7 +346,12 @@ def test_a_drain_that_died_goes_on(
 
 
 _KINDS = {
-    "session": {"time": "at", "gap": "2 minutes", "group_by": ["carrier"], "measures": {"n": "count(*)"}},
+    "session": {
+        "time": "at",
+        "gap": "2 minutes",
+        "group_by": ["carrier"],
+        "measures": {"n": "count(*)"},
+    },
     "deduplicate": {"keys": ["carrier"], "sequence_by": ["at"]},
     "top": {"group_by": ["carrier"], "order_by": ["delay desc"], "rows": 2},
 }

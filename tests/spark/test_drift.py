@@ -608,4 +608,4 @@ def test_a_field_is_news_again_with_its_first_value_and_never_of_a_record_that_i
     known = schema_drift.Known(null=frozenset("a"), empty=frozenset("b"))
     assert _news(spark, declared, _lines(spark, null, header), known) == {}
     found = _news(spark, declared, _lines(spark, valued, header), known)
-    assert found == {"a": (2, "int"), "b": (2, "string")}, "values of refused records count"
+    assert found == {"a": (2, "int"), "b": (2, "string")}, "values of quarantined records count"

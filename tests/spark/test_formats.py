@@ -242,7 +242,7 @@ def test_csv_without_header_and_with_another_delimiter(landing: Make) -> None:
 def test_cells_that_turn_out_never_to_be_quoted_are_read_line_by_line(
     landing: Make, spark: SparkSession
 ) -> None:
-    """A refused record's hint says to declare it; files that were taken in before hold an odd
+    """A quarantined record's hint says to declare it; files that were taken in before hold an odd
     number of quotes.
     """
     columns = {"id": "int not null", "s": "string"}

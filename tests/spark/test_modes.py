@@ -97,7 +97,7 @@ def test_the_job_drains_replays_input_and_replays_rows(
     chosen, part = job("rows", quarantine_ids=(refused,))
     assert (chosen.outcome, part.replay, part.totals["quarantined"]) == (
         "done",
-        "refused rows, as chosen",
+        "quarantined rows, as chosen",
         1,
     )
     assert landing.rows() == rows

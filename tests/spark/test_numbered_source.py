@@ -76,7 +76,7 @@ class Lists:
         return Table(path).rows(f"select {columns} from t")
 
     def agrees(self) -> None:
-        """The table holds the newest row of each key, quarantine each refused record once, the
+        """The table holds the newest row of each key, quarantine each quarantined record once, the
         ledger each batch.
         """
         layout = self.asked.layout
@@ -111,7 +111,7 @@ class Lists:
             )
 
     def arrived_as_pinned(self, refused: list[dict[str, Any]]) -> None:
-        """Every refused record arrived when the slice that holds it says, in some generation."""
+        """Every quarantined record arrived when the slice that holds it says, in some generation."""
         layout = self.asked.layout
         live = generations.generation(layout)
         units = [

@@ -25,7 +25,7 @@ DAY = date(2010, 12, 1)
 
 @dataclass(frozen=True)
 class Export:
-    """A file, how it is declared, the rows that must be in the table, and the refused records:
+    """A file, how it is declared, the rows that must be in the table, and the quarantined records:
     position and reason.
     """
 

@@ -105,7 +105,7 @@ def content(path: str, version: int | None = None) -> Counter[str]:
 
 
 def refusals(landing: Landing) -> dict[tuple[str, int], str]:
-    """State of each refused row, by file and record."""
+    """State of each quarantined row, by file and record."""
     rows = quarantine.listed(landing.layout, quarantine.Filter(state=None))
     found = {
         (Path(row["origin"]["input"]).name, row["origin"]["position"]): row["state"] for row in rows
@@ -265,7 +265,7 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(
     changed.transform("own", TIDY_NEW)
     land(changed, 3)
     with pytest.raises(TerminalError) as caught:
-        changed.drain(spark)  # whose refused rows stand in the quarantine all the same
+        changed.drain(spark)  # whose quarantined rows stand in the quarantine all the same
     assert (caught.value.code, "draindown rebuild p --flow f" in caught.value.next[1]) == (
         "table-mismatch",
         True,

@@ -71,8 +71,8 @@ def test_a_run_that_refuses_every_row_is_red_until_someone_decides(
 
     landing.deliver(*BAD)
     drained, checked, code = run(landing, spark, "bad")
-    assert verdict([drained]).startswith("OVER LIMIT") and "100% refused" in verdict([drained])
-    [finding] = [one for one in drained.findings if one.kind == "refused"]
+    assert verdict([drained]).startswith("OVER LIMIT") and "100% quarantined" in verdict([drained])
+    [finding] = [one for one in drained.findings if one.kind == "quarantined"]
     assert (
         finding.subject == f"{landing.landing}/002.json:1"
         and "one object a line is wanted" in finding.detail
@@ -86,8 +86,8 @@ def test_a_run_that_refuses_every_row_is_red_until_someone_decides(
     assert card([drained, checked]).startswith("FAILED")
     assert gate_published.published(landing.layout) == published
     shown = flows(tmp_path / "dags" / "pipelines", tmp_path)[0]
-    assert shown.runs[0].failed and shown.runs[0].refused == "100% refused"
-    assert [(row["run_id"], row["refused"]) for row in shown.ledger] == [
+    assert shown.runs[0].failed and shown.runs[0].quarantined == "100% quarantined"
+    assert [(row["run_id"], row["share"]) for row in shown.ledger] == [
         ("bad", "100%"),
         ("first", "0%"),
     ]
@@ -142,7 +142,7 @@ def test_rows_that_a_corrected_contract_lets_through_count_no_more(
         lambda _: replay_rows.replay(request, spark),
     )
     assert code == Exit.DONE and replayed.drain is not None
-    assert (replayed.drain.quarantined_share, replayed.drain.refused) == (None, "")
+    assert (replayed.drain.quarantined_share, replayed.drain.over_limit) == (None, "")
     _, checked, code = run(corrected, spark, "after")
     assert code == Exit.DONE and checked is not None and checked.check is not None
     assert checked.check.changed_rows == 5
@@ -162,7 +162,7 @@ def test_the_bounds_of_the_flow_decide(spark: SparkSession, tmp_path: Path) -> N
         [share] = checked.check.expectations
         assert (share.judged, share.unexpected, share.success) == (40, 10, code == Exit.DONE)
         assert drained.drain is not None and drained.drain.quarantined_share == 0.25
-        assert drained.drain.refused == ("warned" if code == Exit.DONE else "failed")
+        assert drained.drain.over_limit == ("warned" if code == Exit.DONE else "failed")
         assert drained.run is not None and drained.run.quarantined_share == 0.25
 
 
@@ -184,14 +184,14 @@ def test_a_start_that_died_after_its_commit_is_told_by_the_next(
     again = landing.request("r")
     told, code = attempt(again, lambda _: landing.drain(spark, start=again.start))
     assert code == Exit.DONE and told.drain is not None and told.run is not None
-    assert [row["start"] for row in told.drain.settled] == [died.start]
-    assert [row["start"] for row in told.drain.batches] == [again.start]
+    assert [row["attempt"] for row in told.drain.settled] == [died.start]
+    assert [row["attempt"] for row in told.drain.batches] == [again.start]
     assert (told.drain.totals["batches"], told.drain.totals["records"]) == (1, 2)
     rows = ledger_table.of_run(landing.layout, "r")
     assert (
         told.run.totals["records"] == sum(row.records for row in rows) == 4 and told.run.starts == 2
     )
-    assert "this run has 1 batch by other starts: 1 file, 2 rows -> 1 applied" in card([told])
+    assert "this run has 1 batch by other starts: 1 file, 2 records -> 1 applied" in card([told])
     other = landing.request("other")
     idle, _ = attempt(other, lambda _: landing.drain(spark, run_id="other", start=other.start))
     assert idle.run is not None and idle.run.totals["records"] == 0, (

@@ -45,7 +45,7 @@ ANY = quarantine.Filter()
 
 
 def land(landing: Landing) -> None:
-    """Two files: changes, ties, deletes, refused rows in both."""
+    """Two files: changes, ties, deletes, quarantined rows in both."""
     for batch in (1, 2):
         rows: list[dict[str, Any]] = [
             {"id": f"k{n % 7}", "seq": batch + n % 3, "a": n - 1, "b": str(n)} for n in range(20)
@@ -380,7 +380,7 @@ def test_a_refused_row_of_parquet_has_the_values_of_its_file(
 def test_rows_of_one_place_are_applied_once_each(
     spark: SparkSession, tmp_path: Path, times: int
 ) -> None:
-    """A topic that was created again has refused records at the offsets of the one before."""
+    """A topic that was created again has quarantined records at the offsets of the one before."""
     strict = Landing(tmp_path, target=APPEND, rules={"sane": "a >= 0"})
     strict.deliver(json.dumps({"id": "bad", "seq": 1, "a": -1}))
     strict.drain(spark)

@@ -31,7 +31,7 @@ STRAYS = ("k=1/not-mine.json", "loop.json", "directory.json", "pipe.json")
 
 @dataclass
 class Seen:
-    """A lake at one moment: rows by id (each as often as it stands there), refused records, parked
+    """A lake at one moment: rows by id (each as often as it stands there), quarantined records, parked
     files.
     """
 

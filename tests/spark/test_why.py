@@ -242,7 +242,7 @@ def _absent(lake: Lake) -> int:
         if not own:
             assert found.state == "never-seen" and not found.records
         elif not accepted:
-            assert found.state == "refused"
+            assert found.state == "quarantined"
         else:
             assert found.state == "deleted"
             last = max(accepted, key=lambda record: (record["seq"], record["op"] == "d"))

@@ -167,7 +167,7 @@ class World:
             "batch": at,
             "kind": "drain",
             "run_id": "r",
-            "refused_at": AT,
+            "quarantined_at": AT,
             "first_seen": AT,
         }
         return place | what | run | {"detail": None} | more
@@ -291,7 +291,7 @@ def _set(name: str, at: int, **changes: Any) -> Callable[[World], None]:
 
 
 def _place(file: int | str, position: int) -> Callable[[World], None]:
-    """Give the refused row another origin."""
+    """Give the quarantined row another origin."""
 
     def change(world: World) -> None:
         unit = world.path(file) if isinstance(file, int) else file
@@ -348,7 +348,7 @@ FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
         _rows_are("target", ("a", 2), ("d", 1), ("z", 1)),
         {"key-from-nowhere", "row-count"},
     ),
-    "refused row in the table": (
+    "quarantined row in the table": (
         _rows_are("target", ("a", 2), ("c", 1)),
         {"lost-key", "key-from-nowhere"},
     ),
@@ -647,7 +647,7 @@ def test_a_replay_killed_before_its_commit_counts_for_nothing_yet(world: World) 
     assert found.residues == []
     (told,) = found.unlooked
     assert told.startswith(
-        "2 refused rows of replay abc, batch 7: it was cut short before its commit"
+        "2 quarantined rows of replay abc, batch 7: it was cut short before its commit"
     )
 
 

@@ -65,7 +65,7 @@ class World:
     `records`: key and value by place. `target`: keys and the offset that won, or, of an append
     table, places, each with its batch where that is not the first that read it. `kept`: ranges of
     raw. `later`: raw records of the topic that came after, whose id is y: all ranges, or none.
-    `refused_by`: the batch of each refused record. `generations`: that of each slice and its batch.
+    `refused_by`: the batch of each quarantined record. `generations`: that of each slice and its batch.
     `started`: when the batches began.
     """
 
@@ -294,7 +294,7 @@ APPENDED: dict[str, tuple[Falsehood, list[str]]] = {
         lambda w: w.target.__setitem__(0, ("t/0", 2)),
         ["double-origin", "lost-record"],
     ),
-    "row of a refused record": (
+    "row of a quarantined record": (
         lambda w: w.target.append(("t/0", 1)),
         ["origin-from-nowhere", "row-count"],
     ),
@@ -302,12 +302,12 @@ APPENDED: dict[str, tuple[Falsehood, list[str]]] = {
         lambda w: w.target.append(("t/1", 3)),
         ["origin-from-nowhere", "row-count"],
     ),
-    "refused row gone": (lambda w: w.refused.clear(), ["lost-record", "quarantine-count"]),
-    "refused row of another record": (
+    "quarantined row gone": (lambda w: w.refused.clear(), ["lost-record", "quarantine-count"]),
+    "quarantined row of another record": (
         lambda w: w.refused.__setitem__(0, ("t/0", 2)),
         ["lost-record", "origin-from-nowhere"],
     ),
-    "refused row with other bytes": (
+    "quarantined row with other bytes": (
         lambda w: w.raw.update({("t/0", 1): ("x", b"\xfe{")}),
         ["quarantine-raw"],
     ),
@@ -348,7 +348,7 @@ KEYED: dict[str, tuple[Falsehood, list[str]]] = {
     ),
     "deleted key forgotten": (lambda w: w.tombstones.clear(), ["lost-key"]),
     # key and time are not in its value: it counts as accepted, and its key is missing
-    "refused row gone": (lambda w: w.refused.clear(), ["lost-key", "quarantine-count"]),
+    "quarantined row gone": (lambda w: w.refused.clear(), ["lost-key", "quarantine-count"]),
 }
 
 

@@ -126,7 +126,7 @@ def test_accept_loss_lists_first_and_takes_only_what_is_lost(
 
 
 def _refused(asked: Request) -> None:
-    """Two refused rows, of which a replay applied the first and died before it could say so."""
+    """Two quarantined rows, of which a replay applied the first and died before it could say so."""
     rows = {
         "quarantine_id": ["q1", "q2"],
         "reason": ["type"] * 2,
@@ -137,7 +137,7 @@ def _refused(asked: Request) -> None:
     run = {"raw_length": [1, 1], "generation": [1, 1], "batch": [0, 0], "kind": ["drain"] * 2}
     times = {
         "first_seen": [AT] * 2,
-        "refused_at": [AT] * 2,
+        "quarantined_at": [AT] * 2,
         "run_id": ["r"] * 2,
         "arrived_at": [AT] * 2,
     }
@@ -149,7 +149,7 @@ def _refused(asked: Request) -> None:
 
 def _many_refused(asked: Request, number: int) -> None:
     row = dict.fromkeys(("raw", "detail", "run_id"), "x") | {"reason": "type", "kind": "drain"}
-    row |= {"raw_length": 1, "batch": 0, "generation": 1, "first_seen": AT, "refused_at": AT}
+    row |= {"raw_length": 1, "batch": 0, "generation": 1, "first_seen": AT, "quarantined_at": AT}
     rows = [
         row | {"quarantine_id": f"q{n:04}", "origin": {"input": "x", "position": n}}
         for n in range(number)

@@ -99,7 +99,7 @@ def asked(tmp_path: Path) -> Request:
         "kind": ["drain"] * 3,
         "run_id": ["r"] * 3,
     }
-    times = {name: [AT] * 3 for name in ("arrived_at", "first_seen", "refused_at")}
+    times = {name: [AT] * 3 for name in ("arrived_at", "first_seen", "quarantined_at")}
     times |= {"envelope": pa.nulls(3, pa.string())}
     write_deltalake(layout.tables.quarantine.path, pa.table(why | place | run | times))
     remember(found, 1)

@@ -104,7 +104,7 @@ def judge(row: Any) -> tuple[str, dict[str, Any]]:
 
 
 def fold(landing: Path) -> tuple[dict[str, dict[str, Any]], Counter[tuple[str, int, str]]]:
-    """The table and the refused rows, in plain Python."""
+    """The table and the quarantined rows, in plain Python."""
     best: dict[str, tuple[Any, dict[str, Any]]] = {}
     refused: Counter[tuple[str, int, str]] = Counter()
     for file, position, line in raw_lines(landing):

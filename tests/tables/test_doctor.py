@@ -129,7 +129,7 @@ WRONG: dict[str, tuple[Damage, str]] = {
         lambda a: (Path(a.layout.checkpoint(1)) / "metadata").unlink(),
         "checkpoint-without-metadata",
     ),
-    "generation torn": (lambda a: a.layout.generation.write({}), "generation-damaged"),
+    "generation torn": (lambda a: a.layout.generation.write({"cards": {}}), "generation-damaged"),
     "table dropped": (
         lambda a: shutil.rmtree(a.layout.tables.target.path),
         "table-behind-checkpoint",
@@ -223,7 +223,7 @@ def test_a_history_misses_its_hidden_events(tmp_path: Path) -> None:
         batch=9,
         kind="replay",
         form="history",
-        tombstoned=2,
+        hidden=2,
     )
     ledger_table.record(asked.layout, [more])
     desk = Desk(asked.layout, memory="hidden")
@@ -253,7 +253,7 @@ def _begin_replay(asked: Request) -> None:
 
 def _open_row(asked: Request) -> None:
     rows = pa.table(
-        {"quarantine_id": ["q"], "reason": ["type"], "refused_at": [AT], "origin": places(1)}
+        {"quarantine_id": ["q"], "reason": ["type"], "quarantined_at": [AT], "origin": places(1)}
     )
     write_deltalake(asked.layout.tables.quarantine.path, rows)
 

@@ -189,7 +189,7 @@ def test_a_range_that_was_read_on_a_day_that_is_kept_and_is_not_there_is_noted(
 ) -> None:
     # both batches ran on the first of January, raw records reach back to the day before
     asked = drained(tmp_path, source={"kafka": SOURCE["kafka"] | {"keep_raw": "36500 days"}})
-    delta.delete(asked.layout.tables.raw, "unit = 't/1'")
+    delta.delete(asked.layout.tables.raw, "input = 't/1'")
     monkeypatch.setattr("draindown.doctor.source._FIRST_DAYS", timedelta(0))
     found = examined(asked, Brokers(HELD), monkeypatch)
     (told,) = [one for one in found.symptoms if one.code == "raw-incomplete"]
@@ -203,7 +203,9 @@ def test_a_range_whose_day_is_over_does_not_lack_because_a_later_generation_read
     """Raw records keep the day on which they were read first: generation 1, ten days before the
     oldest that is kept.
     """
-    world = World(tmp_path, keyed=True, source={"kafka": SOURCE["kafka"] | {"keep_raw": "36500 days"}})
+    world = World(
+        tmp_path, keyed=True, source={"kafka": SOURCE["kafka"] | {"keep_raw": "36500 days"}}
+    )
     world.slices = [SLICES[0], [Span("t", 0, "x", 0, 6), Span("t", 1, "x", 7, 9)]]
     world.generations, world.cuts = [1, 2], [1, 1]
     world.started = [AT - timedelta(days=10), AT + timedelta(days=2)]

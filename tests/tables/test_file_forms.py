@@ -123,7 +123,9 @@ def test_drift_that_is_refused_names_a_discard_only_where_units_can_be_left_out(
     writer = SimpleNamespace(layout=asked.layout, flow=asked.flow_spec)
     batch: Any = SimpleNamespace(kind="drain", input=SliceInput(source, one, reader), writer=writer)
     seen: Any = [SimpleNamespace(unit=one.units[0].name)]
-    error = schema_drift._refused(batch, ["field x"], ["add 'x: int'"], ["new_columns: rescue"], seen)
+    error = schema_drift._refused(
+        batch, ["field x"], ["add 'x: int'"], ["new_columns: rescue"], seen
+    )
     assert any("quarantine discard" in step for step in error.next) == (by_name and not staged)
     assert not any("accept-loss" in step for step in error.next)
     assert any("--abort" in step for step in error.next[:2]) == bool(staged)

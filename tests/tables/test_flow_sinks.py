@@ -342,7 +342,7 @@ def test_the_commands_list_and_skip(
         return code, json.loads(out) if out else None
 
     code, (listed,) = typed("list", "p")
-    assert (code, listed["newest"], listed["stale"]) == (0, "source 2", "")
+    assert (code, listed["newest"], listed["stale"]) == (0, "drain 2", "")
     assert listed["place"] == "a at host:5432/d"
     skip = ("skip", "p", "--sink", "a", "--reason", "lost")
     assert typed(*skip)[0] == 2

@@ -24,7 +24,7 @@ from draindown.doctor.tables import look_at_memory
 from draindown.flow import discards, generations, resume, withdrawals
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake import delta
-from draindown.lake.documents import Document
+from draindown.lake.fenced import FencedDocument
 from draindown.lake.home import FlowHome
 from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
@@ -548,16 +548,16 @@ def test_no_generation_goes_on_without_a_table_that_a_reset_put_aside(tmp_path: 
     assert resume.resume(asked.layout) == 2
 
 
-def refuse_writes(patch: pytest.MonkeyPatch, document: Document) -> None:
+def refuse_writes(patch: pytest.MonkeyPatch, document: FencedDocument) -> None:
     """From now on the disk is full where this document is written."""
-    right = Document.write
+    right = FencedDocument.write
 
-    def write(written: Document, content: Mapping[str, Any]) -> None:
+    def write(written: FencedDocument, content: Mapping[str, Any]) -> None:
         if written == document:
             raise OSError("no space")
         right(written, content)
 
-    patch.setattr(Document, "write", write)
+    patch.setattr(FencedDocument, "write", write)
 
 
 def test_a_reset_that_died_half_way_is_done_before_anything_else(
@@ -613,7 +613,7 @@ def test_a_torn_name_of_the_generation_is_no_half_a_reset(tmp_path: Path) -> Non
     _torn(asked)
     reset(asked)
     write_checkpoint(asked, 2, offsets=0, commits=0)
-    asked.layout.generation.write({})
+    asked.layout.generation.write({"cards": {}})
     assert {one.code for one in examine(asked).symptoms if one.level == "wrong"} == {
         "generation-damaged"
     }
@@ -654,7 +654,7 @@ def test_a_new_generation_forgets_what_a_batch_refused_that_was_never_done(
         _refused(asked, batch)
     _refused(asked, 5, kind="withdraw")
     reset(asked, table_aside=table_aside)
-    assert _kept(asked) == {"source 0", "source 1", "gate 5"}
+    assert _kept(asked) == {"drain 0", "drain 1", "withdraw 5"}
 
 
 def test_a_reset_forgets_before_the_table_goes_that_says_what_was_done(
@@ -672,9 +672,9 @@ def test_a_reset_forgets_before_the_table_goes_that_says_what_was_done(
         dying.setattr(Path, "rename", full)
         reset(asked, table_aside=True)
     assert asked.layout.tables.target.exists and generations.generation(asked.layout) == 1
-    assert _kept(asked) == {"source 1", "source 2"}
+    assert _kept(asked) == {"drain 1", "drain 2"}
     reset(asked, table_aside=True)
-    assert _kept(asked) == {"source 1", "source 2"}
+    assert _kept(asked) == {"drain 1", "drain 2"}
 
 
 @pytest.mark.parametrize(
@@ -688,7 +688,7 @@ def test_a_table_that_can_t_say_what_was_done_has_no_refused_row_forgotten(
     _refused(asked, 2)
     lose(asked.layout.tables.target.path)
     reset(asked, table_aside=True)
-    assert _kept(asked) == {"source 2"}
+    assert _kept(asked) == {"drain 2"}
 
 
 @pytest.mark.parametrize(
@@ -703,7 +703,7 @@ def test_what_the_ledger_knows_was_done_although_the_table_forgot_it(
     _refused(asked, 1, kind="replay:x", run_id="never did one")
     lost(asked.layout.tables.target.path)
     discards.forget_unfinished(asked.layout, 1)
-    assert _kept(asked) == {"source 0", "source 1"}
+    assert _kept(asked) == {"drain 0", "drain 1"}
 
 
 def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_did(
@@ -716,7 +716,7 @@ def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_d
         _empty(max(Path(path, "_delta_log").glob("*.json")))
     assert len(reset(asked).damaged) == 2
     assert withdrawals.unfinished(asked.layout) == []
-    assert _kept(asked) == {"gate 0"}
+    assert _kept(asked) == {"withdraw 0"}
 
 
 def test_undo_without_a_reset_is_refused(tmp_path: Path) -> None:
@@ -728,9 +728,11 @@ def test_reset_heals_a_damaged_name_of_the_generation(tmp_path: Path, content: s
     asked = drained(tmp_path)
     reset(asked)
     write_checkpoint(asked, 2, offsets=0, commits=0)
-    Path(asked.layout.generation.path).unlink()
+    newest = Path(asked.layout.generation.path)
+    shutil.rmtree(newest.parent)
     if content is not None:
-        Path(asked.layout.generation.path).write_text(content)
+        newest.parent.mkdir()
+        newest.write_text(content)
     assert code_of(lambda: generations.generation(asked.layout)) == "generation-damaged"
     plan = reset(asked)
     assert (plan.previous, plan.generation) == (None, 3)

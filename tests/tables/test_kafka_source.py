@@ -191,7 +191,9 @@ def test_where_the_first_generation_began_is_lost_nothing_is_skipped(
     source(layout, brokers, kafka={"starting_offsets": starting}).pin(1, NOW).take(SMALL)
     brokers.topics["t"][1][0][1] = 20
     shutil.rmtree(layout.tables.intake(1).path)
-    source(layout, brokers, kafka={"starting_offsets": starting}).pin(2, NOW).take(Bound(1024**2, 100, ""))
+    source(layout, brokers, kafka={"starting_offsets": starting}).pin(2, NOW).take(
+        Bound(1024**2, 100, "")
+    )
     assert pinned(layout, 2) == [[("t/0", again, 20)]]
 
 

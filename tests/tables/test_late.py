@@ -41,7 +41,7 @@ def seen(number: int, piece: int, change: str = "came", generation: int = 1) -> 
     return {
         "late_id": f"{number:04x}",
         "source_table": "t",
-        "origin": {"unit": "file", "position": number},
+        "origin": {"input": "file", "position": number},
         "event_time": NOW,
         "arrived_at": NOW,
         "lateness": 100 + number,
@@ -198,7 +198,7 @@ def test_a_decision_is_about_the_row_of_one_table(layout: FlowHome) -> None:
     """
     of_t, of_u = (
         seen(1, 3),
-        seen(2, 3) | {"source_table": "u", "origin": {"unit": "file", "position": 1}},
+        seen(2, 3) | {"source_table": "u", "origin": {"input": "file", "position": 1}},
     )
     write_deltalake(layout.tables.late.path, pa.Table.from_pylist([of_t, of_u]))
     place = Place(layout, 1, 5)
@@ -206,7 +206,7 @@ def test_a_decision_is_about_the_row_of_one_table(layout: FlowHome) -> None:
     assert chosen["source_table"].to_pylist() == ["u"] and chosen["position"].to_pylist() == [1]
     late.decide(place, chosen, "released", by="me", note="", at=NOW)
     assert late.applied(layout, 1).to_pylist() == [
-        {"source_table": "u", "unit": "file", "position": 1, "arrived_at": NOW}
+        {"source_table": "u", "input": "file", "position": 1, "arrived_at": NOW}
     ]
     states = {row["source_table"]: row["state"] for row in late.listed(place, None)}
     assert states == {"t": "open", "u": "released"}
@@ -381,7 +381,12 @@ _APPEND = {
 _KINDS: dict[str, Any] = {
     "session": {
         "source": {"table": "t"},
-        "session": {"time": "at", "gap": "1 hour", "group_by": ["k"], "measures": {"c": "count(*)"}},
+        "session": {
+            "time": "at",
+            "gap": "1 hour",
+            "group_by": ["k"],
+            "measures": {"c": "count(*)"},
+        },
     },
     "join": {
         "source": {"table": "t"},

@@ -127,7 +127,7 @@ def test_a_table_that_was_put_aside_tells_the_next_batch_nothing_of_how_its_rows
 ) -> None:
     asked = drained(tmp_path)
     row = BatchRow(
-        "p", "f", 1, 2, "r", records=1, form="partial", events=1, history='{"keys": ["id"]}'
+        "p", "f", 1, 2, "r", records=1, form="partial", applied=1, history='{"keys": ["id"]}'
     )
     ledger_table.record(asked.layout, [replace(row, table_version=9)])
     writer: Any = SimpleNamespace(layout=asked.layout)
@@ -144,7 +144,7 @@ def test_a_table_that_was_put_aside_tells_the_next_batch_nothing_of_how_its_rows
 def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_of(
     tmp_path: Path, kind: Any
 ) -> None:
-    """After a reset refused rows may be replayed, or rows be withdrawn, before anything of the
+    """After a reset quarantined rows may be replayed, or rows be withdrawn, before anything of the
     source is read.
     """
     asked = drained(tmp_path)
@@ -157,7 +157,7 @@ def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_
         kind=kind,
         records=1,
         form="history",
-        events=1,
+        applied=1,
         history='{"tracked": ["a"]}',
     )
     ledger_table.record(asked.layout, [replace(row, table_version=9)])

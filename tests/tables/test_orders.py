@@ -191,7 +191,14 @@ _PARTS: Sequence[dict[str, Any]] = (
             "measures": {"c": "count(*)"},
         }
     },
-    {"session": {"time": "at", "gap": "30 minutes", "group_by": ["g"], "measures": {"c": "count(*)"}}},
+    {
+        "session": {
+            "time": "at",
+            "gap": "30 minutes",
+            "group_by": ["g"],
+            "measures": {"c": "count(*)"},
+        }
+    },
     {"query": {"keys": ["g"], "sql": "select g, count(*) as c from f group by g"}},
     {"deduplicate": {"keys": ["g"], "sequence_by": ["at"]}},
     {"top": {"group_by": ["g"], "order_by": ["v desc"], "rows": 3, "with_ties": True}},

@@ -391,7 +391,10 @@ def test_whoever_may_not_make_the_table_of_batches_is_told_how(postgres: Postgre
     schema = name.partition(".")[0]
     postgres.execute(f"alter schema {schema} owner to current_user")
     postgres.execute(f"grant usage on schema {schema} to {USER}")
-    for action in (lambda: sink(postgres, name).check(COLUMNS), lambda: sink(postgres, name).fence(1)):
+    for action in (
+        lambda: sink(postgres, name).check(COLUMNS),
+        lambda: sink(postgres, name).fence(1),
+    ):
         error = fails(action)
         assert error.code == "sink-denied" and "this user can't create it" in error.found
     ddl, again = error.next

@@ -155,8 +155,8 @@ def test_rows_that_a_query_has_twice_are_counted(tmp_path: Path) -> None:
     users = {"k": pa.string(), "age": pa.int32()}
     pair = {"k": "a", "at": START, "x": 1.0, "age": 3, "left_origin": "f:1", "right_origin": "g:1"}
     kinds = _EVENTS | {"age": pa.int32(), "left_origin": pa.string(), "right_origin": pa.string()}
-    origin = pa.array([{"unit": "f", "position": 1}])
-    other = pa.array([{"unit": "g", "position": 1}] * 2)
+    origin = pa.array([{"input": "f", "position": 1}])
+    other = pa.array([{"input": "g", "position": 1}] * 2)
     join = {"table": "u", "on": ["k"]}
     flows = {"t": LANDING, "u": LANDING | {"columns": {"k": "string", "age": "int"}}}
     flows["d"] = {"source": {"table": "t"}, "join": join}

@@ -41,12 +41,12 @@ def refused(identity: str, position: int = 1, **more: Any) -> dict[str, Any]:
         "batch": 0,
         "kind": "drain",
     }
-    return row | why | {"run_id": "r1", "first_seen": AT, "refused_at": AT} | more
+    return row | why | {"run_id": "r1", "first_seen": AT, "quarantined_at": AT} | more
 
 
 ROWS = [
     refused("aa1", position=1),
-    refused("aa2", position=2, reason="type", field="n", refused_at=AT + timedelta(seconds=1)),
+    refused("aa2", position=2, reason="type", field="n", quarantined_at=AT + timedelta(seconds=1)),
     refused("bb3", position=3, run_id="it's", raw="\x1b[2J", raw_bytes=b"\x1b[2J\xff"),
 ]
 
@@ -65,7 +65,7 @@ def ids(rows: list[dict[str, Any]]) -> list[str]:
 def test_nothing_refused_is_no_error(tmp_path: Path) -> None:
     empty = FlowHome(str(tmp_path), "p", "f", "f")
     assert quarantine.counts(empty).as_dict() == {
-        "refused": 0,
+        "quarantined": 0,
         "released": 0,
         "discarded": 0,
         "open": 0,
@@ -87,7 +87,7 @@ def test_a_row_is_decided_once(layout: FlowHome) -> None:
     assert quarantine.discard(layout, ["aa1", "aa1"], by="me") == 1
     assert quarantine.resolve(layout, ["aa1"], "released", by="you") == 0
     assert quarantine.counts(layout).as_dict() | {"by_reason": {}} == {
-        "refused": 3,
+        "quarantined": 3,
         "released": 0,
         "discarded": 1,
         "open": 2,
@@ -142,7 +142,7 @@ def test_a_replay_gets_no_row_that_was_decided_since_it_was_chosen(layout: FlowH
 @pytest.fixture
 def many(layout: FlowHome) -> FlowHome:
     rows = [
-        refused(f"cc{n:04}", position=n, raw=str(n), refused_at=AT + timedelta(hours=n))
+        refused(f"cc{n:04}", position=n, raw=str(n), quarantined_at=AT + timedelta(hours=n))
         for n in range(300)
     ]
     delta.append(layout.tables.quarantine, pa.Table.from_pylist(rows, REFUSED))

@@ -130,7 +130,7 @@ def test_what_the_source_no_longer_holds_stops_it_until_someone_agrees(tmp_path:
     with pytest.raises(TerminalError) as caught:
         begin(asked)
     assert (caught.value.code, "0.json" in caught.value.found) == ("rebuild-input-gone", True)
-    assert not Path(asked.layout.rebuild.path).exists()
+    assert not asked.layout.rebuild.exists
     begun = begin(asked, accept_missing=True)
     staged = asked.layout.beside(begun.generation)
     assert {Path(path).name for path in generations.without(staged, 2)} == {"0.json"}
@@ -317,7 +317,7 @@ def refused(
             "generation": generation,
             "batch": batch,
             "kind": kind,
-            "refused_at": AT,
+            "quarantined_at": AT,
             **dict.fromkeys(columns, "x"),
         }
         for known_id, file, generation in rows
@@ -631,7 +631,7 @@ def test_the_command_prints_its_plan_and_needs_a_yes(
         True,
         True,
     )
-    assert not Path(asked.layout.rebuild.path).exists()
+    assert not asked.layout.rebuild.exists
     (tmp_path / "in/0.json").unlink()
     code, said = run("--yes")
     assert (code, "rebuild-input-gone" in said, "--accept-missing" in said) == (78, True, True)

@@ -1,4 +1,4 @@
-"""The refused share of a lake: read off the ledger, the commits and what people decided; without
+"""The quarantined share of a lake: read off the ledger, the commits and what people decided; without
 Spark.
 """
 

@@ -417,7 +417,7 @@ def test_a_rebuild_has_documents_of_its_own(shop: Shop) -> None:
     shop.write("orders", [4])
     shop.publish()
     live, staged = shop.source, replace(shop.layout, staged=2)
-    Path(shop.layout.rebuild.path).write_text("{}")
+    shop.layout.rebuild.write({"generation": 2})
     beside = Tables(live._source, staged, Path("/"), "r")
     beside.pin(2, NOW).take(BOUND)
     home = shop.home("orders")
@@ -435,7 +435,7 @@ def test_a_rebuild_has_documents_of_its_own(shop: Shop) -> None:
     assert (2, 1, False) in {
         (one.staged, one.version, one.snapshot) for one in registered.readers(home)
     }
-    Path(shop.layout.rebuild.path).unlink()
+    shop.layout.rebuild.delete()
     assert shop.reader("orders").staged == 0, "it was aborted, or swapped in"
     registered.forget(home, "shop", "d")
     assert not list(Path(home.readers).glob("*"))

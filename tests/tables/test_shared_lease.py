@@ -27,6 +27,7 @@ from draindown.base.errors import TerminalError, TransientError
 from draindown.config.lease import LeaseSpec
 from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
+from draindown.flow import generations
 from draindown.lake import delta
 from draindown.lake.commits import FENCE
 from draindown.lake.documents import Document
@@ -592,6 +593,30 @@ def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
             before[1],
         ]
         epochs(tmp_path).tell(newest + 2, RELEASED)
+
+
+def test_who_thaws_after_another_one_took_over_writes_no_document(tmp_path: Path) -> None:
+    where = layout(tmp_path)
+    where.make()
+    died(tmp_path)
+    frozen = where.held(epochs(tmp_path).newest())
+    generations.name_live(frozen, 1)
+    card = generations.Card(2, 1, "then", "me")
+    with after_the_wait(tmp_path) as held:
+        assert held.epoch == frozen.epoch + 1
+        for write in (
+            lambda: generations.make_live(frozen, card),
+            lambda: frozen.rebuild.write({"generation": 2}),
+        ):
+            with pytest.raises(TransientError) as caught:
+                write()
+            assert caught.value.code == "lease-lost"
+        assert generations.generation(where) == 1 and not where.rebuild.exists
+        generations.make_live(where.held(held.epoch), card)
+    with shared(tmp_path, form="local") as held:
+        assert held.epoch == 0
+        generations.go_back_to(where.held(held.epoch), 1)
+    assert generations.generation(where) == 1
 
 
 def test_a_fence_is_not_taken_for_the_commit_that_was_just_made(tmp_path: Path) -> None:

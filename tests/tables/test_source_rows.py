@@ -102,7 +102,9 @@ def test_rows_of_windows(tmp_path: Path, size: str, slide: str | None, accept: s
         "group_by": ["k"],
         "measures": {"c": "count(*)"},
     }
-    asked = Asked(tmp_path, {"window": window, **({"allowed_lateness": accept} if accept else {})}, rows)
+    asked = Asked(
+        tmp_path, {"window": window, **({"allowed_lateness": accept} if accept else {})}, rows
+    )
     starts = (
         [START] if "month" in size else [START + timedelta(minutes=25 * at) for at in range(24)]
     )

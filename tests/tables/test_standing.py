@@ -187,6 +187,7 @@ def test_a_rebuild_that_is_half_done_is_in_report_overview_and_page_as_in_doctor
     project(asked)
     done(asked)
     begun = {"generation": 2, "previous": 1, "at": "then", "by": "me", "contract": "c"}
+    begun |= {"foreign": []}
     asked.layout.rebuild.write(begun | change)
     for words in (["report", "p"], ["report"], ["doctor"]):
         main(["--root", str(tmp_path), *words])
@@ -195,7 +196,7 @@ def test_a_rebuild_that_is_half_done_is_in_report_overview_and_page_as_in_doctor
     assert view.rebuild is not None and view.rebuild.code == code
     with lease_of(asked.layout, LeaseSpec(), owner="me", run_id="x"):
         assert half_rebuilt.found(asked.layout) is None, "whoever holds the lease works on it"
-    Path(asked.layout.rebuild.path).unlink()
+    asked.layout.rebuild.delete()
     assert half_rebuilt.found(asked.layout) is None
 
 

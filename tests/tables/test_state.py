@@ -179,7 +179,7 @@ def test_a_rebuild_whose_file_is_torn_can_be_aborted_and_begun_anew(
     )
     assert code_of(lambda: rebuild.plan(asked)) == "rebuild-damaged"
     assert abort(asked.layout, lambda: None) == begun.generation
-    assert not Path(asked.layout.rebuild.path).exists()
+    assert not asked.layout.rebuild.exists
     assert begin(asked).generation > begun.generation
 
 
@@ -191,7 +191,7 @@ def test_a_swapped_rebuild_whose_file_is_torn_is_finished(tmp_path: Path, conten
     tear(asked.layout.rebuild.path, content)
     found = recovery_swap.finish(asked.layout, by="me")
     assert found is not None and found.generation == begun.generation
-    assert not Path(asked.layout.rebuild.path).exists()
+    assert not asked.layout.rebuild.exists
     assert not _left(asked)
 
 

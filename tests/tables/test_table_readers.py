@@ -114,7 +114,7 @@ def test_a_rebuild_that_took_the_place_of_its_table_keeps_no_older_files(
     staged = project.layout.beside(2)
     generations.name_live(project.layout, 1)
     generations.begin_staged(staged, generations.Card(2, 1, "2026", "me", rebuilt=True))
-    Path(staged.rebuild.path).write_text("{}")
+    staged.rebuild.write({"generation": 2})
     tables.Tables(project.source._source, staged, Path("/"), "r").pin(2, datetime.now(UTC)).take(
         Bound(1, None, "")
     )
@@ -133,7 +133,7 @@ def test_a_rebuild_that_took_the_place_of_its_table_keeps_no_older_files(
 
     commit(project, 2, buckets - 1)
     generations.take_place(staged)
-    Path(staged.rebuild.path).unlink()
+    staged.rebuild.delete()
     assert (reader(project).staged, reader(project).version) == (
         0,
         0,

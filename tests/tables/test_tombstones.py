@@ -91,7 +91,7 @@ def test_a_batch_of_the_live_generation_is_repeated_and_writes_its_own_again(
     asked = drained(tmp_path)
     remember(asked, 1)
     remember(asked, 2)
-    assert kept(asked) == {"1 source 1", "1 source 2"}
+    assert kept(asked) == {"1 drain 1", "1 drain 2"}
 
 
 def test_a_batch_that_a_reset_left_behind_is_forgotten(tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ def test_a_batch_that_a_reset_left_behind_is_forgotten(tmp_path: Path) -> None:
     remember(asked, 1)
     remember(asked, 2)
     reset(asked)
-    assert kept(asked) == {"1 source 1"}
-    assert kept(asked) == {"1 source 1"}
+    assert kept(asked) == {"1 drain 1"}
+    assert kept(asked) == {"1 drain 1"}
 
 
 def test_the_first_batch_of_all_is_forgotten_too(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_table_that_was_made_anew_tells_nothing_of_the_one_before(
     )
     commit(asked, 0, generation=2, recorded=False)
     checkpoint(asked, 2, offsets=1, commits=1)
-    assert kept(asked) == {"1 source 1", "1 quarantine 2"}
+    assert kept(asked) == {"1 drain 1", "1 release 2"}
 
 
 def test_an_undone_reset_takes_its_tombstones_along(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_an_undone_reset_takes_its_tombstones_along(tmp_path: Path) -> None:
     reset(asked)
     remember(asked, 0, generation=2)
     assert reset_plan.undo(asked, by="me") == 1
-    assert kept(asked) == {"1 source 1"}
+    assert kept(asked) == {"1 drain 1"}
 
 
 def test_deletes_remembered_without_a_column_of_the_sequence_ask_for_a_rebuild(

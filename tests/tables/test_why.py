@@ -100,7 +100,7 @@ def test_places_of_random_keys_are_those_of_the_row_or_of_its_absence(
         for place in found["records"]:
             assert place["raw"] == _raw(place), "the text is that of the file"
         _held(lake, key, found)
-    assert states == {"landed", "deleted", "refused", "never-seen", "waiting"}
+    assert states == {"landed", "deleted", "quarantined", "never-seen", "waiting"}
 
 
 def _held(lake: LandedLake, key: str, found: Any) -> None:
@@ -142,10 +142,12 @@ def test_all_names_the_records_of_every_batch(tmp_path: Path) -> None:
     for key in list(lake.rows)[:12]:
         (found,) = _why(lake, "f", every=True, id=key)
         told = {
-            (one["input"], one["position"]) for one in found["records"] if one["fate"] != "refused"
+            (one["input"], one["position"])
+            for one in found["records"]
+            if one["fate"] != "quarantined"
         }
         assert told == {(str(one.file), one.line) for one in _of(lake, key)}
-        refused = [one for one in found["records"] if one["fate"] == "refused"]
+        refused = [one for one in found["records"] if one["fate"] == "quarantined"]
         assert {_raw(one) for one in refused} == {
             _raw({"input": str(one.file), "position": one.line})
             for one in lake.told

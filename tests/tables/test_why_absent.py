@@ -229,4 +229,4 @@ def test_a_key_that_a_source_refused_is_refused(tmp_path: Path) -> None:
     it.drain([_line("x", 1), json.dumps({"id": "bad", "n": "many"})])
     it.derive(("id", pa.string()))
     found = it.why(id="bad")
-    assert (found["state"], found["sources"][0]["state"]) == ("refused", "refused")
+    assert (found["state"], found["sources"][0]["state"]) == ("quarantined", "quarantined")

@@ -209,7 +209,7 @@ def _world(root: Path, **more: Any) -> tuple[World, PipelineSpec]:
     [
         ("a", "landed", [("t/0", 3, "applied"), ("t/0", 0, "superseded")]),
         ("b", "landed", [("t/0", 4, "applied")]),
-        ("x", "refused", [("t/0", 1, "refused")]),
+        ("x", "quarantined", [("t/0", 1, "quarantined")]),
         ("c", "deleted", [("t/1", 8, "deleted"), ("t/1", 7, "superseded")]),
         ("nobody", "never-seen", []),
     ],
@@ -287,7 +287,7 @@ def test_rows_of_a_table_without_keys_are_named_by_their_origin(
         ]
     refused = _why(spec, tmp_path, _origin="t/0:1")
     assert (
-        refused["state"] == "refused"
+        refused["state"] == "quarantined"
         and "malformed" in refused["said"]
         and "quarantine show p" in refused["next"][0]
     )
@@ -329,10 +329,10 @@ def test_newer_changes_that_were_refused_are_beside_the_row(tmp_path: Path) -> N
     assert sorted(one["fate"] for one in found["records"]) == [
         "applied",
         "duplicate",
-        "refused",
+        "quarantined",
         "superseded",
     ]
-    (refused,) = [one for one in found["records"] if one["fate"] == "refused"]
+    (refused,) = [one for one in found["records"] if one["fate"] == "quarantined"]
     assert refused["position"] == 2 and refused["why"].startswith("type:n")
 
 

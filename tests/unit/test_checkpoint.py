@@ -184,6 +184,7 @@ def test_a_damaged_or_missing_name_of_the_generation_is_refused(
     layout = FlowHome(str(tmp_path), **LAYOUT)
     Path(layout.checkpoint(2)).mkdir(parents=True)
     if content is not None:
+        Path(layout.generation.home).mkdir()
         Path(layout.generation.path).write_text(content)
     with pytest.raises(TerminalError) as caught:
         generation(layout)

@@ -764,7 +764,7 @@ def _refuse(spec: PipelineSpec) -> None:
     row = (
         dict.fromkeys(text, "x")
         | dict.fromkeys(numbers, 1)
-        | {"raw_bytes": None, "first_seen": AT, "refused_at": AT}
+        | {"raw_bytes": None, "first_seen": AT, "quarantined_at": AT}
     )
     row |= {"origin": {"input": "x", "position": 1}, "arrived_at": AT}
     rows = [
@@ -779,7 +779,9 @@ def test_quarantine_lists_and_shows_encoded(
 ) -> None:
     _refuse(spec)
     code, out, _ = typed(capsys, "quarantine", "list", "orders")
-    assert code == 0 and "2 open of 2 refused" in out and "=\\x1b[2J" in out and "\x1b" not in out
+    assert (
+        code == 0 and "2 open of 2 quarantined" in out and "=\\x1b[2J" in out and "\x1b" not in out
+    )
     some = typed(capsys, "quarantine", "list", "orders", "--reason", "x")[1]
     assert "bb2" not in some and "more with --limit" not in some and "more with --limit" not in out
     none = typed(capsys, "quarantine", "list", "orders", "--reason", "weather")[1]
@@ -813,7 +815,7 @@ def test_fields_that_the_contract_does_not_name_are_listed_until_it_does(
     known = next(iter(spec.flows["orders"].columns))
     fields = [
         schema_drift.Sighting(
-            "new-field", name, **seen, unit="/in/1.json", position=7, rows=3, type="int"
+            "new-field", name, **seen, input="/in/1.json", position=7, rows=3, type="int"
         )  # type: ignore[arg-type]
         for name in ("ga\x1bte", known)
     ]

@@ -158,6 +158,7 @@ def test_a_reset_does_not_write_over_a_generation_of_another_format(tmp_path: Pa
     asked = request(tmp_path)
     delta.create(asked.layout.tables.intake(1), pa.schema([("slice", pa.int64())]))
     path = Path(asked.layout.generation.path)
+    path.parent.mkdir()
     path.write_text(json.dumps({"format": 3, "generation": 7}))
     with pytest.raises(TerminalError) as caught:
         reset.plan(asked)

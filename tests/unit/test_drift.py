@@ -37,7 +37,7 @@ def flow(keyed: bool = True, **policy: str) -> FlowSpec:
 
 def sighting(name: str, kind: Any = "new-field", **more: Any) -> Sighting:
     seen_by = {"generation": 1, "batch_kind": "drain", "batch": 0, "run_id": "r", "at": AT}
-    known = seen_by | {"unit": "/in/1", "position": 3}
+    known = seen_by | {"input": "/in/1", "position": 3}
     return Sighting(kind, name, **(known | {"rows": 2, "type": "int"} | more))
 
 
@@ -45,9 +45,9 @@ def test_what_was_seen_is_remembered_once(layout: FlowHome) -> None:
     assert schema_drift.seen(layout) == []
     schema_drift.remember(layout, [sighting("x"), sighting("a", "missing-column")])
     schema_drift.remember(
-        layout, [sighting("x", batch=1, run_id="later", unit="/in/2"), sighting("x", "new-column")]
+        layout, [sighting("x", batch=1, run_id="later", input="/in/2"), sighting("x", "new-column")]
     )
-    assert [(one.kind, one.name, one.unit) for one in schema_drift.seen(layout)] == [
+    assert [(one.kind, one.name, one.input) for one in schema_drift.seen(layout)] == [
         ("new-field", "x", "/in/1"),
         ("missing-column", "a", "/in/1"),
         ("new-column", "x", "/in/1"),
@@ -155,10 +155,12 @@ def test_what_is_no_news_depends_on_the_policy(layout: FlowHome) -> None:
     assert schema_drift.known(layout, flow(), {}) == Known(
         frozenset({"x", "_own", "A"}), frozenset({"a"})
     )
-    assert schema_drift.known(layout, flow(new_columns="fail", missing_columns="fail"), {}) == Known(
-        all_records=True
+    assert schema_drift.known(
+        layout, flow(new_columns="fail", missing_columns="fail"), {}
+    ) == Known(all_records=True)
+    added = schema_drift.known(
+        layout, flow(new_columns="add"), {"id", "n", "a", "gate", "_rescued_data"}
     )
-    added = schema_drift.known(layout, flow(new_columns="add"), {"id", "n", "a", "gate", "_rescued_data"})
     assert added.fields == {"_own", "A", "gate", "_rescued_data"}
 
 

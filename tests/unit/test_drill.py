@@ -426,7 +426,10 @@ def test_copies_of_a_topic_read_its_newest_records_and_no_later_ones(
     scratch = _of_topic(tmp_path, monkeypatch, **bounds)
     source = scratch.spec.flow("f").source
     records = sum(until - start for start, until in wanted.values())
-    assert (source.kafka.starting_offsets, source.most_units[0]) == ("earliest", -(-records // BATCHES))  # type: ignore[attr-defined]
+    assert (source.kafka.starting_offsets, source.most_units[0]) == (
+        "earliest",
+        -(-records // BATCHES),
+    )  # type: ignore[attr-defined]
     copy = scratch.project("copy")
     more = Seen(tuple(Available("t", at, "x", 0, 2000) for at in range(3)), {})
     seen = within(more, copy.layout)

@@ -11,6 +11,7 @@ import pytest
 
 from draindown.base.clock import now
 from draindown.lake.documents import Document
+from draindown.lake.fenced import FencedDocument
 from draindown.lake.home import FlowHome, Tables, safe_name
 from draindown.runs import store
 from draindown.runs.report import StepReport
@@ -41,7 +42,9 @@ def _paths(home: FlowHome) -> dict[str, str]:
     own = {name: getattr(home, name) for name in _properties(FlowHome)}
     tables = {f"tables.{name}": getattr(home.tables, name).path for name in _properties(Tables)}
     return {
-        name: str(path) for name, path in (own | tables).items() if isinstance(path, str | Document)
+        name: str(path)
+        for name, path in (own | tables).items()
+        if isinstance(path, str | Document | FencedDocument)
     }
 
 

@@ -29,7 +29,9 @@ def put(path: Path, *, age: float = 3600) -> Path:
 
 
 def listed(root: Path, files: str = "in/*.json", min_file_age: int = 0) -> Listing:
-    return list_source(FilesSource(files=files, format="json", min_file_age=min_file_age), root, NOW)
+    return list_source(
+        FilesSource(files=files, format="json", min_file_age=min_file_age), root, NOW
+    )
 
 
 def names(listing: Listing) -> list[str]:

@@ -372,9 +372,7 @@ def test_a_class_that_depends_on_more_than_state_and_rows_is_found(make: type) -
     }
     found = Processor(make, **part)
     if make is _Forgets:  # what `running` says of the last call
-        found._shape.make.running = lambda self, state: [
-            {"n": state["n"], "sum": state["seen"][0]}
-        ]
+        found._shape.make.running = lambda self, state: [{"n": state["n"], "sum": state["seen"][0]}]
     with pytest.raises(AssertionError, match="depends on more than state and rows"):
         found.check(_events(Random(2), 60))
 

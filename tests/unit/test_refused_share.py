@@ -1,4 +1,4 @@
-"""What a share of refused records means: bounds, windows, and the hint that a refused record
+"""What a share of quarantined records means: bounds, windows, and the hint that a quarantined record
 gets.
 """
 
@@ -30,9 +30,7 @@ from tests.unit.test_card import checked, drained, step
 BOUNDS = QuarantineBounds()
 
 
-def batch(
-    number: int, records: int, refused: int, run: str = "a", kind: Any = "drain"
-) -> BatchRow:
+def batch(number: int, records: int, refused: int, run: str = "a", kind: Any = "drain") -> BatchRow:
     return BatchRow("p", "f", 1, number, run, kind=kind, records=records, quarantined=refused)
 
 
@@ -338,11 +336,11 @@ def test_whatever_a_record_holds_a_hint_is_no_error(raw: str, cell: str, reason:
 
 
 def test_a_drain_that_refused_everything_is_not_called_ok() -> None:
-    all_refused = drained(quarantined_share=1.0, refused="failed")
-    assert verdict([all_refused]).startswith("OVER LIMIT") and "100% refused" in verdict(
+    all_refused = drained(quarantined_share=1.0, over_limit="failed")
+    assert verdict([all_refused]).startswith("OVER LIMIT") and "100% quarantined" in verdict(
         [all_refused]
     )
-    assert verdict([drained(quarantined_share=0.02, refused="warned")], whole=False).startswith(
+    assert verdict([drained(quarantined_share=0.02, over_limit="warned")], whole=False).startswith(
         "OK"
     )
     waived = Expectation(

@@ -293,7 +293,7 @@ def test_a_field_is_told_of_where_its_batch_was_committed_and_not_where_it_faile
 ) -> None:
     for batch in (0, 1):
         sighting = schema_drift.Sighting(
-            "new-field", f"f{batch}", 1, "source", batch, asked.run_id, AT.isoformat()
+            "new-field", f"f{batch}", 1, "drain", batch, asked.run_id, AT.isoformat()
         )
         schema_drift.remember(asked.layout, [sighting])
     row = BatchRow(
@@ -302,7 +302,7 @@ def test_a_field_is_told_of_where_its_batch_was_committed_and_not_where_it_faile
         1,
         0,
         asked.run_id,
-        start=asked.start,
+        attempt=asked.start,
         started_at=AT,
         finished_at=AT,
         table_version=1,

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import os
+import re
 import shlex
 import stat
 import subprocess
@@ -214,7 +215,7 @@ def test_s9_a_spreadsheet_finds_no_formula(start: str) -> None:
 
 def test_s10_a_card_and_a_page_of_doctor_are_lines_that_no_terminal_obeys() -> None:
     shown = card(reports(TERMINAL, run_id=TERMINAL))
-    harmless = "x" * len(printable(TERMINAL))
+    harmless = re.sub(r"\S", "x", printable(TERMINAL))
     assert len(shown.splitlines()) == len(card(reports(harmless, run_id=harmless)).splitlines())
     sick = Symptom("code", "wrong", "part", TERMINAL, TERMINAL)
     health = str(Examination("p/f", {"part": TERMINAL}, [sick], [TERMINAL]))

@@ -480,7 +480,9 @@ def test_whoever_may_not_make_the_topic_of_markers_is_told_how(brokers: Brokers)
     for action in (lambda: sink().check(COLUMNS), lambda: sink().fence(1)):
         with pytest.raises(TerminalError) as raised:
             action()
-        assert raised.value.code == "sink-records" and "this user can't make it" in str(raised.value)
+        assert raised.value.code == "sink-records" and "this user can't make it" in str(
+            raised.value
+        )
         how, again = raised.value.next
         assert how.startswith(f"kafka-topics.sh --create --topic {MARKERS} --partitions 1 ")
         assert "cleanup.policy=compact" in how and again.startswith("draindown plan p ")

@@ -624,7 +624,9 @@ def test_flows_that_cant_work(changes: dict[str, Any], expected: dict[str, str])
 def test_drift_is_rescued_and_accepted_unless_said_otherwise() -> None:
     assert flow().drift == Drift(new_columns="rescue", missing_columns="allow")
     headless = flow(
-        target={}, source={"files": "a", "format": "csv", "header": False}, drift={"new_columns": "fail"}
+        target={},
+        source={"files": "a", "format": "csv", "header": False},
+        drift={"new_columns": "fail"},
     )
     assert (headless.drift.new_columns, headless.drift.missing_columns) == ("fail", "allow")
     for wrong in (

@@ -97,7 +97,7 @@ def announce(request: Request, run_id: str, start: str) -> bool:
 
 
 def _is_outdated(layout: FlowHome, failed: StepReport) -> bool:
-    """Return whether rows, waivers or decisions about refused rows changed since the gate failed:
+    """Return whether rows, waivers or decisions about quarantined rows changed since the gate failed:
     it may pass now.
     """
     from draindown.gate.waivers import waivers

@@ -37,8 +37,8 @@ class AuditContext:
     withdrew; `withdrawn`: the latter; `released`: quarantine id to the run that released the row
     ("" for a row that was read again); `unlooked`: what could not be checked, and why; `seen`: how
     many of each thing were checked; `unfinished`: generation and number of a batch that crashed
-    before its commit; `accepted_before`: ids of refused rows that an earlier generation accepted;
-    `refused_since`, `inputs_since`: the oldest generation whose refused rows, and whose inputs, are
+    before its commit; `accepted_before`: ids of quarantined rows that an earlier generation accepted;
+    `refused_since`, `inputs_since`: the oldest generation whose quarantined rows, and whose inputs, are
     there; `without`: by generation, the files that it did not read again; `logs`: how many logs of
     a unit's name were read by any generation, each of which has positions of its own; `judged`: the
     columns in which each accepted record has a value of their type, or none; `accepted`: the

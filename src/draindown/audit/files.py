@@ -1,4 +1,4 @@
-"""The audit of one raw file: recount its records, verify its hash, and compare its refused rows
+"""The audit of one raw file: recount its records, verify its hash, and compare its quarantined rows
 with its bytes.
 """
 
@@ -72,11 +72,11 @@ class Refusals:
             self._rows.setdefault(row["origin"]["input"], {})[row["origin"]["position"]] = row
 
     def files(self) -> set[str]:
-        """Return the paths of all files that have refused rows."""
+        """Return the paths of all files that have quarantined rows."""
         return set(self._rows)
 
     def of(self, path: str) -> dict[int, Mapping[str, Any]]:
-        """Return the refused rows of one file, by position."""
+        """Return the quarantined rows of one file, by position."""
         return self._rows.get(path, {})
 
     def is_released(self, row: Mapping[str, Any]) -> bool:
@@ -91,7 +91,7 @@ def recount(
     keys: Collector | None,
     judged: Sequence[str] = (),
 ) -> FileFacts:
-    """Recount one file, compare its refused rows with its bytes, and add columns of its accepted
+    """Recount one file, compare its quarantined rows with its bytes, and add columns of its accepted
     rows to `keys`.
 
     `taken`: its row of the intake, with the `place` that it is read from if that is not its path.
@@ -216,7 +216,7 @@ def names_in(header: bytes, flow: FlowSpec) -> list[str]:
 
 
 def raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Iterator[Residue]:
-    """Yield where a refused row has other bytes than the record that it is of."""
+    """Yield where a quarantined row has other bytes than the record that it is of."""
     where, raw = f"{path}:{record.position}", record.raw
     kept, length = row.get("raw_bytes"), row.get("raw_length")
     if kept is None:

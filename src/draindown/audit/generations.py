@@ -19,7 +19,7 @@ from draindown.sources import intake
 
 
 def generations_of(context: AuditContext) -> None:
-    """Move batches whose rows the table lost to `lost`, and mark refused rows that an earlier
+    """Move batches whose rows the table lost to `lost`, and mark quarantined rows that an earlier
     generation accepted.
     """
     live = generations.generation(context.layout)
@@ -169,7 +169,7 @@ def _intake(context: AuditContext, generation: int) -> list[dict[str, Any]]:
 
 
 def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
-    """Return how many of `missing` refused rows of a batch were already in the quarantine when the
+    """Return how many of `missing` quarantined rows of a batch were already in the quarantine when the
     batch ran.
 
     `missing`: rows that the ledger counts as quarantined by the batch, less those that the

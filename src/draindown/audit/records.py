@@ -168,7 +168,7 @@ class Records:
                 )
 
     def _must_have(self, id: str, unit: str, position: int) -> bool:
-        """Whether a refused row must have a raw record: not if it may be of a range or log that is
+        """Whether a quarantined row must have a raw record: not if it may be of a range or log that is
         not looked at.
         """
         logs, mine = self._logs[unit], self._logs_of(id, unit, position)
@@ -177,7 +177,7 @@ class Records:
         return any(holds(self._sure[log], position) for log in mine or logs)
 
     def _logs_of(self, id: str, unit: str, position: int) -> list[_Log]:
-        """Return the log of a refused row, if a batch read from it."""
+        """Return the log of a quarantined row, if a batch read from it."""
         return [log for log in self._logs[unit] if id_of(*log, position) == id]
 
     def _blocks(self) -> Iterator[list[dict[str, Any]]]:
@@ -351,7 +351,7 @@ class Records:
             expect("origin-from-nowhere", f"{unit}:{position}", 0, found, said)
 
     def _replayed(self) -> list[tuple[str, str, int, int, str]]:
-        """Return run, unit, position, number and log of the refused rows that replays released.
+        """Return run, unit, position, number and log of the quarantined rows that replays released.
 
         Rows of one run and place are numbered: each is of a batch of its own. A row of a log that
         no batch read has its id for it.

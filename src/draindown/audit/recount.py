@@ -3,7 +3,7 @@ result.
 
 Plain Python reads the files, DuckDB compares, `deltalake` reads the tables: no code of the drain is
 used. Compared are the raw files with the intake, the intake with the ledger, the ledger with the
-target's commits, refused rows with the bytes they came from, and the target's keys with the newest
+target's commits, quarantined rows with the bytes they came from, and the target's keys with the newest
 raw row of each. Read-only.
 """
 
@@ -80,7 +80,11 @@ def audit(
     moves = Moves.of(context.layout)
     context.files = [_as_file(row, moves) for row in taken_in if row["slice"] in slices]
     units = {"files": len(context.files)} if raw_files else {}
-    context.seen |= {"batches": len(context.batches), **units, "refused rows": len(context.refused)}
+    context.seen |= {
+        "batches": len(context.batches),
+        **units,
+        "quarantined rows": len(context.refused),
+    }
     ledger_sums(context)
     pieces: list[Piece] = []
     if raw_files:
@@ -179,7 +183,7 @@ def _set_replays_apart(context: AuditContext) -> None:
         r for r in context.refused if (r["generation"], r["kind"], r["batch"]) not in apart
     ]
     for _, kind, number in sorted(apart):
-        what = f"{count(begun[kind, number], 'refused row')} of replay {kind.partition(':')[2]}, batch {number}"
+        what = f"{count(begun[kind, number], 'quarantined row')} of replay {kind.partition(':')[2]}, batch {number}"
         context.unlooked.append(
             f"{what}: it was cut short before its commit; the same replay repeats it"
         )
@@ -335,7 +339,8 @@ def _raw(context: AuditContext, temporary: Path) -> None:
     context.seen["raw records"] = sum(fact.records for fact in facts if fact)
     if context.flow.source.form.columnar and context.refused:
         context.unlooked.append(
-            f"raw text of {count(len(context.refused), 'refused row')}: a {context.flow.source.format} file has none"
+            f"raw text of {count(len(context.refused), 'quarantined row')}: "
+            f"a {context.flow.source.format} file has none"
         )
     invariant.settle(context, [fact for fact in facts if fact], all_files=not unread)
 

@@ -10,7 +10,7 @@ from draindown.base.errors import Crash, DraindownError, GateFailed, TerminalErr
 class Exit(IntEnum):
     """The exit code of a draindown process."""
 
-    DONE = 0  # drained, bounded or idle: the report says which
+    DONE = 0  # drained, stopped or idle: the report says which
     FINDINGS = (
         1  # a read-only command (audit, doctor, prove, drill) completed and found something wrong
     )

@@ -26,7 +26,12 @@ class Finding(Frozen):
             "retention",
         ]
         | Literal[
-            "new-field", "new-column", "many-fields", "missing-column", "pruning-lost", "refused"
+            "new-field",
+            "new-column",
+            "many-fields",
+            "missing-column",
+            "pruning-lost",
+            "quarantined",
         ]
         | Literal[
             "waiting", "late", "unread", "incomplete", "not-replayed", "stopped", "sink-stale"

@@ -1,4 +1,4 @@
-"""Commands for refused rows and parked files: list, show, replay, discard, retry."""
+"""Commands for quarantined rows and parked files: list, show, replay, discard, retry."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ class State(StrEnum):
 
 
 _SHOWN = 5  # rows of a selection
-HEADER = ("id", "reason", "field", "input", "position", "raw")
+HEADER = ("id", "reason", "field", "file", "line", "raw")
+_OF_LOGS = ("id", "reason", "field", "partition", "offset", "raw")
 """The columns of `list`."""
 _STATES: dict[State, Literal["open", "released", "discarded"] | None] = {
     State.open: "open",
@@ -91,7 +92,7 @@ def list_(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List refused rows with reason and place, or parked files with --files."""
+    """List quarantined rows with reason and place, or parked files with --files."""
     spec = setting(ctx).spec(pipeline)
     if files:
         _list_files(spec, landing_flows(spec, flow), Output(as_json))
@@ -128,12 +129,12 @@ def show(
     ctx: typer.Context,
     pipeline: PipelineName,
     identity: Annotated[
-        str, typer.Argument(metavar="ID", help="Id of a refused row; its start is enough.")
+        str, typer.Argument(metavar="ID", help="Id of a quarantined row; its start is enough.")
     ],
     flow: Flow = None,
     as_json: Json = False,
 ) -> None:
-    """Show one refused row: raw text with control characters encoded, why it was refused, where it
+    """Show one quarantined row: raw text with control characters encoded, why it was refused, where it
     came from.
     """
     from draindown.base.errors import TerminalError
@@ -150,8 +151,10 @@ def show(
     if len({row["quarantine_id"] for row in found}) != 1:
         raise TerminalError(
             "unknown-quarantine-id",
-            tried=f"find refused row {identity!r} of pipeline {spec.pipeline}",
-            found="more than one refused row begins with it" if found else "no refused row has it",
+            tried=f"find quarantined row {identity!r} of pipeline {spec.pipeline}",
+            found="more than one quarantined row begins with it"
+            if found
+            else "no quarantined row has it",
             next=f"draindown quarantine list {spec.pipeline}",
         )
     told = found[-1] | {"origin": rows_of.place_of(found[-1])}
@@ -173,7 +176,7 @@ def replay(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Feed refused rows through the flow again, after the contract or a rule was corrected."""
+    """Feed quarantined rows through the flow again, after the contract or a rule was corrected."""
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
     name = one_flow(spec, flow, landing=True)
@@ -202,7 +205,7 @@ def discard(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Give up refused rows, or with --files parked files and files taken in that no batch has read
+    """Give up quarantined rows, or with --files parked files and files taken in that no batch has read
     yet.
     """
     here, out = setting(ctx), Output(as_json)
@@ -303,14 +306,14 @@ def _rows_text(
         f"{printable(reason)} {count(number)}" for reason, number in sums.by_reason.items()
     )
     decided = f"{count(sums.released)} released, {count(sums.discarded)} discarded"
-    first = (
-        f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} refused ({decided})"
-    )
+    first = f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} quarantined ({decided})"
     lines = [first, *([f"  open by reason: {by_reason}"] if by_reason else [])]
     if meant and not rows:
         lines.append(f"  none is meant by{meant}")
     if rows:
-        lines += table(HEADER, [_row(row) for row in rows], (4,)).splitlines()
+        of_files = str(rows[0]["origin"]["input"]).startswith("/")
+        header = HEADER if of_files else _OF_LOGS
+        lines += table(header, [_row(row) for row in rows], (4,)).splitlines()
     if more:
         hint = f"more with --limit, one in full with: draindown quarantine show {pipeline} ID"
         lines.append(f"{count(len(rows))} shown; {hint}")
@@ -393,7 +396,7 @@ def _close_files(
         out.note(f"  {printable(path)}")
     if wanted:
         refuse_without(yes)
-        with open_flow(spec, flow, Needs.FINISHED, owner=person(), run_id=run_id):
+        with open_flow(spec, flow, Needs.FINISHED, owner=person(), run_id=run_id) as opened:
             if verb == "retry":
                 parked.retry(layout, wanted, by=person(), note=note, now=now())
             else:
@@ -401,7 +404,7 @@ def _close_files(
                 give_up = partial(
                     discards.discard_input,
                     source_of(request),
-                    layout,
+                    opened.layout,
                     wanted,
                     reading=reading(request),
                 )

@@ -96,7 +96,12 @@ def reset(
     with _opened(request, Needs.FINISHED, "reset", *flags) as opened:
         plan = reset_plan.plan(request, table_aside=table_aside)
         reset_plan.begin(
-            request, plan, by=person(), accept_missing=accept_missing, check=opened.check
+            request,
+            plan,
+            by=person(),
+            accept_missing=accept_missing,
+            check=opened.check,
+            epoch=opened.layout.epoch,
         )
     follow = f"draindown run {plan.pipeline} --flow {plan.flow}"
     out.result(
@@ -157,7 +162,9 @@ def _undo(request: Request, yes: bool, out: Output) -> None:
     )
     refuse_without(yes)
     with _opened(request, Needs.FINISHED, "reset", "--undo") as opened:
-        previous = reset_plan.undo(request, by=person(), check=opened.check)
+        previous = reset_plan.undo(
+            request, by=person(), check=opened.check, epoch=opened.layout.epoch
+        )
     out.result({"generation": previous}, f"generation {previous} is live again")
 
 
@@ -351,7 +358,7 @@ def _abort(request: Request, yes: bool, out: Output) -> None:
     out.note(f"throw away the rebuild of {whose}; the live table stays as it is")
     refuse_without(yes)
     with _opened(request, Needs.LEASE, "rebuild", "--abort") as opened:
-        generation = abort(request.layout, opened.check)
+        generation = abort(opened.layout, opened.check)
     out.result(
         {"aborted": generation},
         f"the rebuild of generation {generation} is gone; the live table is as it was",

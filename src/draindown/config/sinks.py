@@ -51,7 +51,7 @@ QUARANTINED: Mapping[str, str] = {
     "field": "string",
     "detail": "string",
 }
-"""The columns of a refused row as a sink gets it, and their types. `quarantine_id` is the key."""
+"""The columns of a quarantined row as a sink gets it, and their types. `quarantine_id` is the key."""
 _BETWEEN = "put a derived flow between, which reads published rows only, and give it the sink"
 _OTHER_DATABASES = {
     *(
@@ -185,7 +185,7 @@ class FlowSink(Model):
 
     @property
     def is_of_refused(self) -> bool:
-        """Whether the sink gets refused rows."""
+        """Whether the sink gets quarantined rows."""
         return self.taken_from == "quarantine"
 
     def named(self, table: Sequence[str], keys: Sequence[str]) -> dict[str, str]:

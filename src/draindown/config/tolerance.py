@@ -1,5 +1,5 @@
 """What a flow tolerates in its input: fields that the contract does not expect, and the share of
-refused records.
+quarantined records.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class QuarantineBounds(Model):
 
     warn: Share = Field(
         default=0.01,
-        description="From this share of refused records on, a run says so.",
+        description="From this share of quarantined records on, a run says so.",
         examples=["1%"],
     )
     fail: Share = Field(

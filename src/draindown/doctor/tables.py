@@ -187,12 +187,12 @@ def _look_at_hidden(desk: Desk) -> None:
 
 
 def look_at_quarantine(desk: Desk) -> None:
-    """Compare the quarantine with the refused rows that the ledger counts."""
+    """Compare the quarantine with the quarantined rows that the ledger counts."""
     sums = desk.health.quarantine
-    desk.say("quarantine", f"{count(sums.open)} open of {count(sums.refused)} refused")
+    desk.say("quarantine", f"{count(sums.open)} open of {count(sums.refused)} quarantined")
     refused = desk.recorded.refused
     if refused and not desk.layout.tables.quarantine.exists:
-        text = f"the ledger counts {count(refused, 'refused or withdrawn row')}, the quarantine is gone"
+        text = f"the ledger counts {count(refused, 'quarantined or withdrawn row')}, the quarantine is gone"
         desk.wrong(
             "quarantine-missing",
             "quarantine",

@@ -94,7 +94,7 @@ FAULTS = (
     ),
     Fault(
         "kill-after-quarantine",
-        "Kill it when the batch's refused rows are written.",
+        "Kill it when the batch's quarantined rows are written.",
         _DIED,
         _SAME,
         "quarantined",
@@ -153,7 +153,7 @@ FAULTS = (
     Fault(
         "stop",
         "Tell it to end (SIGTERM) while it reads a batch.",
-        "it exits 0 after that batch, its outcome is `bounded`, and later batches are not begun",
+        "it exits 0 after that batch, its outcome is `stopped`, and later batches are not begun",
         _SAME,
         batches=2,
     ),

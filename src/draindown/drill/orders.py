@@ -181,7 +181,7 @@ def _by_row(
 
 
 def _refused(flow: str, mine: FlowHome, theirs: FlowHome) -> Iterator[Difference]:
-    """Yield refused records that only one lake has, or that were refused for another reason."""
+    """Yield quarantined records that only one lake has, or that were refused for another reason."""
     told = []
     for layout in (mine, theirs):
         place = "origin['input'] as input, origin['position'] as position"

@@ -1,4 +1,4 @@
-"""Discard input and refused rows of a generation: by a person's decision, or because their batch
+"""Discard input and quarantined rows of a generation: by a person's decision, or because their batch
 never finished.
 """
 
@@ -63,7 +63,7 @@ def _read_in_order(source: Source, layout: FlowHome, wanted: Sequence[str]) -> T
         tried=f"discard {', '.join(wanted)}",
         found=f"flow {layout.flow} reads its {source.unit}s in order: none is parked, and none can be left out",
         changed="nothing",
-        next=f"draindown quarantine list {layout.pipeline} --flow {layout.flow}   # refused records",
+        next=f"draindown quarantine list {layout.pipeline} --flow {layout.flow}   # quarantined records",
     )
 
 
@@ -96,7 +96,7 @@ def not_read(layout: FlowHome, generation: int, records: Mapping[str, Origin]) -
 
 
 def forget_unfinished(layout: FlowHome, generation: int) -> None:
-    """Delete the refused rows of an ending generation's unfinished batches. No later run repeats
+    """Delete the quarantined rows of an ending generation's unfinished batches. No later run repeats
     these batches.
     """
     mine = f"generation = {int(generation)}"
@@ -114,7 +114,7 @@ def forget_unfinished(layout: FlowHome, generation: int) -> None:
 
 
 def forget_generation(layout: FlowHome, generation: int) -> None:
-    """Delete the refused rows, tombstones and hidden events of an ending generation that committed
+    """Delete the quarantined rows, tombstones and hidden events of an ending generation that committed
     no batch.
     """
     delta.delete(layout.tables.quarantine, f"generation = {int(generation)}")

@@ -1,5 +1,5 @@
 """The part of a drain's report that is derived from the ledger: committed batches and the share of
-refused records.
+quarantined records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from draindown.sources.registry import source_of
 def part(
     request: Request, generation: int, rows: Iterable[BatchRow], **others: Any
 ) -> tuple[DrainPart, list[Finding]]:
-    """Return the drain's part of the report, and findings about refused rows.
+    """Return the drain's part of the report, and findings about quarantined rows.
 
     `rows`: ledger rows of the batches that this start committed, and of those that an earlier start
     committed before it died, which are `settled`. `others`: the other fields of the part.
@@ -37,7 +37,7 @@ def part(
         settled=[row.as_dict() for row in settled],
         totals=ledger_rows.total(own),
         quarantined_share=ledger_rows.quarantined_share(own),
-        refused=verdict,
+        over_limit=verdict,
         sinks=ledger_rows.sink_totals(own),
         **others,
     )

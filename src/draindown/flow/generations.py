@@ -1,8 +1,10 @@
 """Generations: the lives of a flow's checkpoints. A reset starts the next one; an undo returns to
 the previous one.
 
-`generation.json` names the live generation and keeps a card for each generation that a reset or a
-rebuild began. Only this module writes it. Beginning a generation writes it as the last step.
+The document `generation` names the live generation and keeps a card for each generation that a
+reset or a rebuild began. Only this module writes it, for the holder of the lease: a function that
+writes raises TransientError `lease-lost` if a later holder did. Beginning a generation writes it as
+the last step.
 
 A new generation reads its intake from the first slice, under transaction ids that are new to the
 target. Otherwise Delta would skip its batches as already committed.
@@ -29,7 +31,7 @@ from draindown.sources.slices import unread_after
 
 
 def generation_if_told(layout: FlowHome) -> int | None:
-    """Return the live generation; None if `generation.json` is damaged. Raises TerminalError
+    """Return the live generation; None if the document is damaged. Raises TerminalError
     `format-unknown`.
     """
     try:
@@ -41,9 +43,9 @@ def generation_if_told(layout: FlowHome) -> int | None:
 
 
 def generation(layout: FlowHome) -> int:
-    """Return the live generation; 1 if `generation.json` does not exist.
+    """Return the live generation; 1 if no document says it.
 
-    Raises TerminalError `generation-damaged` if the file is damaged, `format-unknown` if it has
+    Raises TerminalError `generation-damaged` if the document is damaged, `format-unknown` if it has
     another format.
     """
     try:
@@ -81,10 +83,10 @@ def _generation_error(layout: FlowHome, found: str) -> TerminalError:
     return TerminalError(
         "generation-damaged",
         tried=f"find the live generation of flow {layout.flow} of pipeline {layout.pipeline}",
-        found=f"{layout.generation}: {found}",
+        found=f"{layout.generation.path}: {found}",
         next=[
             f"draindown reset {layout.pipeline} --flow {layout.flow}",
-            f"restore {layout.generation} from a copy",
+            f"restore {layout.generation.path} from a copy",
         ],
     )
 
@@ -147,7 +149,7 @@ def shown(names: Iterable[str]) -> str:
 
 
 def cards(layout: FlowHome) -> dict[str, dict[str, Any]]:
-    """Return all cards by generation number; none if `generation.json` is unreadable."""
+    """Return all cards by generation number; none if the document is unreadable."""
     try:
         content = layout.generation.read()
     except ValueError:
@@ -182,7 +184,7 @@ def name_live(layout: FlowHome, live: int) -> None:
 
 
 def begin_staged(staged: FlowHome, own: Card) -> None:
-    """Write the `generation.json` under which the tables of `staged`, a rebuild's layout, are
+    """Write the document under which the tables of `staged`, a rebuild's layout, are
     drained.
     """
     staged.generation.write(

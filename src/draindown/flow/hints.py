@@ -1,4 +1,4 @@
-"""Suggest what a refused record likely needs, from its reason and the contract. No decision depends
+"""Suggest what a quarantined record likely needs, from its reason and the contract. No decision depends
 on it.
 """
 

@@ -36,14 +36,14 @@ COLUMNS = (
         "field",
         "detail",
     ),
-    *("first_seen", "generation", "batch", "kind", "run_id", "refused_at", "envelope"),
+    *("first_seen", "generation", "batch", "kind", "run_id", "quarantined_at", "envelope"),
 )
-"""Columns of the quarantine table. `origin`: unit and position; of a withdrawn row the table and
+"""Columns of the quarantine table. `origin`: input and position; of a withdrawn row the table and
 its version.
 """
 UNIT, POSITION = "origin['input']", "origin['position']"
 """The fields of `origin` in the SQL of a query."""
-_OLDEST_FIRST = f"order by refused_at, {UNIT}, {POSITION}, quarantine_id"
+_OLDEST_FIRST = f"order by quarantined_at, {UNIT}, {POSITION}, quarantine_id"
 _ALL_OPEN = "select *, 'open' as state from t"
 _WITH_STATE = """
     select t.*, case when d.action is null or d.action = 'reopened' then 'open' else d.action end as state
@@ -67,7 +67,7 @@ RESOLUTIONS = pa.schema(
 
 @dataclass(frozen=True)
 class Filter:
-    """Selects refused rows. None does not restrict. `reason` may have its field, `type:n`; `ids`
+    """Selects quarantined rows. None does not restrict. `reason` may have its field, `type:n`; `ids`
     may be prefixes.
     """
 
@@ -99,7 +99,7 @@ class Counts:
     def as_dict(self) -> dict[str, Any]:
         """Return the counts as a flat, JSON-ready dict."""
         sums = {
-            "refused": self.refused,
+            "quarantined": self.refused,
             "released": self.released,
             "discarded": self.discarded,
             "open": self.open,
@@ -108,12 +108,12 @@ class Counts:
 
 
 def place_of(row: Mapping[str, Any]) -> str:
-    """Return where a refused row came from, in the `file:line` form that editors open."""
+    """Return where a quarantined row came from, in the `file:line` form that editors open."""
     return f"{row['origin']['input']}:{row['origin']['position']}"
 
 
 def places(layout: FlowHome) -> list[dict[str, Any]]:
-    """Return `quarantine_id`, `unit`, `position` and the refusing batch's `kind` of every row that
+    """Return `quarantine_id`, `input`, `position` and the refusing batch's `kind` of every row that
     was ever refused.
     """
     sql = f"select quarantine_id, {UNIT} as input, {POSITION} as position, kind from t"
@@ -130,7 +130,7 @@ def take_over(layout: FlowHome, staged: FlowHome, *, app: tuple[WriterId, int]) 
         " left anti join held on t.quarantine_id = held.quarantine_id"
         * layout.tables.quarantine.exists
     )
-    # these may be the first refused rows of the flow
+    # these may be the first quarantined rows of the flow
     directories.make(layout.tables.quarantine.path, private=True)
     delta.append_query(
         layout.tables.quarantine,
@@ -165,7 +165,7 @@ def listed(layout: FlowHome, which: Filter, limit: int | None = None) -> list[di
     """
     first = _OLDEST_FIRST if limit is None else f"{_OLDEST_FIRST} limit {int(limit)}"
     few = (
-        _these(query(layout, f"quarantine_id, {UNIT} as unit", which, first))
+        _these(query(layout, f"quarantine_id, {UNIT} as input", which, first))
         if limit is not None and limit <= _MANY
         else ""
     )
@@ -316,7 +316,7 @@ def read_again(layout: FlowHome, ids: Sequence[str], *, by: str, run_id: str) ->
     """
     already = released(layout, ids)
     fresh = [known for known in dict.fromkeys(ids) if known not in already]
-    # without a run id, since rows that a replay of refused rows released are counted by run
+    # without a run id, since rows that a replay of quarantined rows released are counted by run
     return _decide(
         layout,
         fresh,
@@ -425,7 +425,7 @@ def query(
     join: str = "",
     beside: Mapping[str, Table] | None = None,
 ) -> pa.Table:
-    """Run a query over the refused rows that match `which` and, if given, `restricts` (SQL).
+    """Run a query over the quarantined rows that match `which` and, if given, `restricts` (SQL).
 
     `join`: SQL that joins other rows, of the tables `beside`. Their columns have other names than
     the quarantine's.
@@ -469,10 +469,10 @@ def _base64(value: bytes | None) -> str | None:
 
 
 def _unknown(layout: FlowHome, wanted: str, matching: int) -> TerminalError:
-    met = f"{matching} refused rows begin with it" if matching else "no refused row has it"
+    met = f"{matching} quarantined rows begin with it" if matching else "no quarantined row has it"
     return TerminalError(
         "unknown-quarantine-id",
-        tried=f"find refused row {wanted!r} of flow {layout.flow}",
+        tried=f"find quarantined row {wanted!r} of flow {layout.flow}",
         found=met,
         next=f"draindown quarantine list {layout.pipeline} --flow {layout.flow}",
     )

@@ -1,4 +1,4 @@
-"""The refused share: how much of the input was refused. The gate judges it as an expectation that
+"""The quarantined share: how much of the input was refused. The gate judges it as an expectation that
 people may waive.
 
 It is computed from the ledger over the source batches that are not published yet: for each run by
@@ -43,7 +43,7 @@ _SHOWN = ("origin", "reason", "field", "detail")
 
 @dataclass(frozen=True)
 class Window:
-    """Source batches that are judged together. `open`: refused rows that nobody has decided about.
+    """Source batches that are judged together. `open`: quarantined rows that nobody has decided about.
 
     `run`: the run that the batches belong to; "" for all batches up to the end of some run.
     """
@@ -76,7 +76,7 @@ def windows(
 ) -> Iterator[Window]:
     """Yield the windows to judge, from source batches in the order of their commits.
 
-    `still_open`: open refused rows by batch; None if all refused rows are open.
+    `still_open`: open quarantined rows by batch; None if all quarantined rows are open.
     """
     before = Window(0, 0, 0)
     for run_id, group in groupby(
@@ -144,7 +144,7 @@ def unpublished_rows(layout: FlowHome, state: Unpublished) -> list[BatchRow]:
 
 
 def open_rows(layout: FlowHome, rows: Sequence[BatchRow], counts_from: int) -> dict[Place, int]:
-    """Return the number of open refused rows by batch. Rows that an earlier generation refused
+    """Return the number of open quarantined rows by batch. Rows that an earlier generation refused
     first count, too.
 
     `counts_from`: position of the first record of a unit.
@@ -177,7 +177,7 @@ def _verdict(request: Request, rows: Sequence[BatchRow], found: Sequence[Window]
     window = window if state and window else found[-1]
     first = first_refused(request.layout, rows) if state else None
     of_run = f" by run {window.run}" if window.run and len(found) > 2 else ""
-    told = f"{percent(window.share)} of the records were refused{of_run}; {wanted(bounds)}"
+    told = f"{percent(window.share)} of the records were quarantined{of_run}; {wanted(bounds)}"
     return Expectation(
         name=QUARANTINED_SHARE,
         success=state != "failed",
@@ -211,13 +211,13 @@ def told(
     if window is None or not window.refused or (not state and window.share < flow.quarantine.warn):
         return state, []
     first = first_refused(layout, rows)
-    what = f"{count(window.refused)} of {count(window.records, 'record')} refused ({percent(window.share)})"
+    what = f"{count(window.refused)} of {count(window.records, 'record')} quarantined ({percent(window.share)})"
     listing = f"draindown quarantine list {layout.pipeline} --flow {layout.flow}"
     subject, detail = (
         quarantine.place_of(first) if first else layout.tables.quarantine.path,
         "; ".join([what, *_about(flow, first)]),
     )
-    return state, [Finding(kind="refused", subject=subject, detail=detail, next=listing)]
+    return state, [Finding(kind="quarantined", subject=subject, detail=detail, next=listing)]
 
 
 def first_refused(layout: FlowHome, rows: Sequence[BatchRow]) -> dict[str, Any] | None:

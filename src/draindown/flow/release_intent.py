@@ -1,4 +1,4 @@
-"""A write-ahead note for a batch that releases refused rows: written before its commit, settled
+"""A write-ahead note for a batch that releases quarantined rows: written before its commit, settled
 after it.
 """
 
@@ -37,7 +37,7 @@ class Pending:
 
 def pending(layout: FlowHome) -> Pending | None:
     """Return the note that waits to be settled, or None. Raises TerminalError `state-damaged`."""
-    lost = "refused rows that were let through last may stay open: see `state-damaged` before you decide about them"
+    lost = "quarantined rows that were let through last may stay open: see `state-damaged` before you decide about them"
     # no fallback to an older copy: its batch was settled long ago
     return layout.replaying.parsed(_read, without=lost, copied=False)
 

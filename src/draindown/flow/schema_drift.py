@@ -55,11 +55,11 @@ _FOR_EVER = "9999-01-01T00:00Z"
 
 @dataclass(frozen=True)
 class Sighting:
-    """The first sighting of a name: the unit, the record, and how many records of the batch have
+    """The first sighting of a name: the input, the record, and how many records of the batch have
     it.
 
     `type`: type inferred from the values, NO_VALUE, EMPTY, or UNSEEN. `with_it`: fields of columns
-    that the unit lacks; the field may be one of them, renamed. `at`: when the unit was first seen,
+    that the input lacks; the field may be one of them, renamed. `at`: when the input was first seen,
     ISO 8601.
     """
 
@@ -70,7 +70,7 @@ class Sighting:
     batch: int
     run_id: str
     at: str
-    unit: str = ""
+    input: str = ""
     position: int | None = None
     rows: int = 0
     type: str = "string"
@@ -93,8 +93,8 @@ class Sighting:
 
     @property
     def where(self) -> str:
-        """Unit and record; the unit alone if no record has the field."""
-        return self.unit if self.position is None else f"{self.unit}:{self.position}"
+        """Input and record; the input alone if no record has the field."""
+        return self.input if self.position is None else f"{self.input}:{self.position}"
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def _told(
             becomes = (
                 "NULL there" if held is None or held.nullable else "so its records are refused"
             )
-            return f"no record of {one.unit} has it, {becomes}", _ask_or_rename(flow, one, mine)
+            return f"no record of {one.input} has it, {becomes}", _ask_or_rename(flow, one, mine)
     if one.name:
         many = f"more than {MOST_ADDED} unknown fields in {count(one.rows, 'record')}, all left in _rescued_data"
         return f"{many}; {where}", listed
@@ -268,7 +268,7 @@ def _beside(one: Sighting, mine: Iterable[Sighting]) -> list[str]:
     same = [
         other
         for other in mine
-        if (other.kind, other.unit, other.place) == (one.kind, one.unit, one.place)
+        if (other.kind, other.input, other.place) == (one.kind, one.input, one.place)
     ]
     return [other.name for other in same if other.name != one.name]
 

@@ -16,7 +16,7 @@ from draindown.ledger import rows as ledger_rows
 from draindown.ledger.foreign import ForeignCommits
 
 QUARANTINED_SHARE = "quarantined_share"
-"""Name of the verdict on the refused share of the input. Reserved: no expectation of a suite has
+"""Name of the verdict on the quarantined share of the input. Reserved: no expectation of a suite has
 it.
 """
 UNJUDGED = "could not be judged: "

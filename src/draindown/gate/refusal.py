@@ -67,7 +67,7 @@ def refusal(layout: FlowHome, part: CheckPart, *, keyed: bool) -> Refused:
 
 
 def _about_rows(layout: FlowHome) -> list[str]:
-    """Return the commands that decide about refused rows, after which a check no longer counts
+    """Return the commands that decide about quarantined rows, after which a check no longer counts
     them.
     """
     rows = f"{layout.pipeline} --flow {layout.flow}"

@@ -37,6 +37,11 @@ class Document:
         """Whether the document exists."""
         return self._bytes() is not None
 
+    @property
+    def raw(self) -> bytes | None:
+        """The bytes of the document, whatever they are; None if it is absent."""
+        return self._bytes()
+
     def read(self) -> dict[str, Any] | None:
         """Return the content, or None if the document is absent.
 

@@ -74,7 +74,7 @@ def _decisions(layout: FlowHome) -> Iterator[FlowTable]:
     yield FlowTable(
         "resolutions",
         layout.tables.resolutions,
-        "decisions about refused rows",
+        "decisions about quarantined rows",
         ("quarantine_id", "at"),
         asked,
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from draindown.lake import directories
 from draindown.lake.documents import Document
+from draindown.lake.fenced import FencedDocument
 from draindown.lake.start_files import StartFiles
 from draindown.lake.stores import store_of
 from draindown.lake.transactions import WriterId
@@ -38,7 +39,7 @@ class FlowHome:
     0 for the live tables. Inputs, decisions, lease, and what the source keeps are shared by both.
     `own_intakes`: whether each generation has an intake of its own. Otherwise all generations share
     one. `has_sinks`: whether batches go to sinks too, so that there may be a table of rows that no
-    sink could hold.
+    sink could hold. `epoch`: the epoch of the lease under which it is written; 0: none.
 
     A home opens a table or a document anew each time. Its `view` opens each once: functions that
     get the same view see the same version of each. What is written through a view is not read
@@ -52,7 +53,12 @@ class FlowHome:
     staged: int = 0
     own_intakes: bool = False
     has_sinks: bool = False
+    epoch: int = field(default=0, compare=False)
     _opened: dict[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    def held(self, epoch: int) -> Self:
+        """Return the home as the holder of this epoch of the lease writes it."""
+        return replace(self, epoch=epoch)
 
     def view(self) -> Self:
         """Return the home with a memory of what it opened; a view is returned unchanged."""
@@ -206,14 +212,17 @@ class FlowHome:
         return f"{self.all_aside}/{generation:04d}"
 
     @property
-    def generation(self) -> Document:
-        """JSON file that names the live generation."""
-        return self.document(self._of("generation.json", f"{self.home}/generation.json"))
+    def generation(self) -> FencedDocument:
+        """The document that names the live generation."""
+        return self._fenced(self._of("generation", f"{self.home}/generation"))
 
     @property
-    def rebuild(self) -> Document:
-        """JSON file with the generation of the rebuild in progress; absent if there is none."""
-        return self.document(f"{self.home}/rebuild.json")
+    def rebuild(self) -> FencedDocument:
+        """The document with the generation of the rebuild in progress; empty if there is none."""
+        return self._fenced(f"{self.home}/rebuild")
+
+    def _fenced(self, home: str) -> FencedDocument:
+        return FencedDocument(home, self.pipeline, self.epoch, self._opened)
 
     @property
     def published(self) -> str:

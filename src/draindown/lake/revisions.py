@@ -19,6 +19,7 @@ from draindown.lake.documents import Document
 from draindown.lake.stores import store_of
 
 T = TypeVar("T")
+R = TypeVar("R")
 KEPT = 5
 """Revisions that are kept, including the newest: a reader can be this many changes late after
 listing the directory.
@@ -47,11 +48,24 @@ class Revisions(Generic[T]):
         Raises TerminalError `state-damaged`; OSError ESTALE if the listing keeps naming a file that
         is gone.
         """
+        return self._read_newest(lambda one: one.parsed(self.parse, without=self.without))
+
+    def newest_bytes(self) -> tuple[int, bytes | None]:
+        """Return number and bytes of the newest revision, whatever they are; 0 and None before the
+        first. Raises OSError as `newest`.
+        """
+        return self._read_newest(lambda one: one.raw)
+
+    def at(self, number: int) -> Document:
+        """Return the document of one revision, which need not exist."""
+        return self._revision(number)
+
+    def _read_newest(self, read: Callable[[Document], R | None]) -> tuple[int, R | None]:
         for _ in range(_LISTINGS):
             number = self._newest_number()
             if not number:
                 return 0, None
-            content = self._revision(number).parsed(self.parse, without=self.without)
+            content = read(self._revision(number))
             if content is not None:
                 return number, content
             # the revision was removed after the listing, so newer ones exist

@@ -138,6 +138,11 @@ class Lease:
         if lost and isinstance(error, Exception) and not _is_lease_lost(error):
             raise self._lease_lost(lost) from error
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the shared form; 0 in the local one."""
+        return self._heart.number if self._heart else 0
+
     def check(self) -> None:
         """Raise TransientError `lease-lost` unless the lease is certainly held. Call it before each
         write.

@@ -371,7 +371,7 @@ def newest_sequence(texts: Iterable[str]) -> str | None:
 
 
 def quarantined_share(rows: Iterable[BatchRow]) -> float | None:
-    """Return the fraction of refused records in source batches, 0 to 1; None if there are no
+    """Return the fraction of quarantined records in source batches, 0 to 1; None if there are no
     records.
 
     Replays, released rows and withdrawals do not count. Their records came in before, or a person

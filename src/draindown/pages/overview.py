@@ -60,7 +60,7 @@ class RunView:
     """A run of a flow: verdict and card.
 
     `mark`: the first words of the verdict, `what` the rest of it without the flow. `at`: when that
-    was, as text. `refused` is the quarantined share of its records, as text, unless the verdict says
+    was, as text. `quarantined` is the quarantined share of its records, as text, unless the verdict says
     it; `failed` whether a person should look at the run.
     """
 
@@ -69,7 +69,7 @@ class RunView:
     what: str
     card: str
     at: str = ""
-    refused: str = ""
+    quarantined: str = ""
     failed: bool = False
 
     @property
@@ -197,9 +197,15 @@ def _holder(health: Health) -> str:
 def _run(found: Standing) -> RunView:
     what = found.said.removeprefix(found.mark).strip().partition("  ")[2]
     share = next((step.run.quarantined_share for step in found.steps if step.run), None)
-    refused = f"{percent(share)} quarantined" if share and "% quarantined" not in what else ""
+    quarantined = f"{percent(share)} quarantined" if share and "% quarantined" not in what else ""
     return RunView(
-        found.run_id, found.mark, what, found.card, in_words(found.at), refused, failed=found.is_red
+        found.run_id,
+        found.mark,
+        what,
+        found.card,
+        in_words(found.at),
+        quarantined,
+        failed=found.is_red,
     )
 
 

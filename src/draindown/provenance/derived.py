@@ -30,7 +30,7 @@ _DECIDING: tuple[Absent, ...] = (
     "waiting",
     "deleted",
     "withdrawn",
-    "refused",
+    "quarantined",
     "moved",
     "superseded",
     "left-out",

@@ -94,7 +94,7 @@ def _in_batch(
 ) -> Iterator[tuple[Found, Fate, str, Values | None]]:
     accepted = [(one, how.sequence(one)) for one in found if one.refused is None]
     yield from (
-        (one, "refused", refusal(one.refused), None) for one in found if one.refused is not None
+        (one, "quarantined", refusal(one.refused), None) for one in found if one.refused is not None
     )
     yield from (
         (one, "unclear", "its sequence can't be read from the record", None)
@@ -208,4 +208,4 @@ def _place(one: Found, fate: Fate, why: str, batch: Batch | None) -> Place:
 def at_origin(one: Found) -> Place:
     """Return the record at a place of which a table without keys has no row."""
     refused = one.refused is not None
-    return _place(one, "refused" if refused else "waiting", refusal(one.refused), None)
+    return _place(one, "quarantined" if refused else "waiting", refusal(one.refused), None)

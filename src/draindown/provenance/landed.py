@@ -174,9 +174,9 @@ class LandedTable:
         scan, key = self._scan(), {_ORIGIN: origin}
         found = scan.at(unit, [int(position)]) if position.isdecimal() else []
         records = [fates.at_origin(one) for one in found]
-        if any(one.fate == "refused" for one in records):
+        if any(one.fate == "quarantined" for one in records):
             return self._new(
-                key, "refused", records[0].why, records=records, next=self._refused_next(found)
+                key, "quarantined", records[0].why, records=records, next=self._refused_next(found)
             )
         if records:
             run = f"draindown run {self._layout.pipeline} --flow {self._layout.flow}"
@@ -264,15 +264,19 @@ class LandedTable:
             place, sequence = max(deletes.items(), key=lambda one: one[1])
             what = f"batch {place[2]} of generation {place[0]} deleted it at {fates.shown(order, sequence)}"
             return "deleted", what, []
-        if any(one.fate == "refused" for one in places):
-            number = sum(one.fate == "refused" for one in places)
+        if any(one.fate == "quarantined" for one in places):
+            number = sum(one.fate == "quarantined" for one in places)
             sure = any(one.refused and one.key == values for one in hits)
             what = (
                 "has the key"
                 if sure
                 else "may have the key: its text holds it, and it can't be read"
             )
-            return "refused", f"each of {number} that were refused {what}", self._refused_next(hits)
+            return (
+                "quarantined",
+                f"each of {number} that were quarantined {what}",
+                self._refused_next(hits),
+            )
         if places and of_key(self._flow, self._layout.tables.target.path, values):
             return "superseded", "its records are in other rows of the key: none begins there", []
         if places:

@@ -16,7 +16,7 @@ Absent = Literal[
     "deleted",
     "moved",
     "withdrawn",
-    "refused",
+    "quarantined",
     "waiting",
     "superseded",
     "left-out",
@@ -25,7 +25,14 @@ Absent = Literal[
 ]
 State = Found | Absent
 Fate = Literal[
-    "applied", "deleted", "superseded", "duplicate", "refused", "waiting", "withdrawn", "unclear"
+    "applied",
+    "deleted",
+    "superseded",
+    "duplicate",
+    "quarantined",
+    "waiting",
+    "withdrawn",
+    "unclear",
 ]
 _SHOWN_RAW = 200  # characters
 _SHOWN_RANGES = 5

@@ -28,7 +28,7 @@ _LITERAL = re.compile(r"[A-Za-z0-9 ._:/-]+")
 @dataclass(frozen=True)
 class Record:
     """A record of a unit. `read` returns values of columns; None if they can't be read, as of
-    refused records.
+    quarantined records.
     """
 
     position: int

@@ -208,7 +208,7 @@ class Scan:
     def _released(
         self, batches: Sequence[BatchRow], names: Names, wanted: Mapping[Place, Collection[Values]]
     ) -> Iterator[Found]:
-        """Yield records of batches that released refused rows: they are read where they were
+        """Yield records of batches that released quarantined rows: they are read where they were
         refused.
         """
         by_run: dict[str, list[Place]] = defaultdict(list)

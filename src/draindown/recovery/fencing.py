@@ -1,5 +1,5 @@
 """Fencing: an empty commit under a flow's own transaction ids makes in-flight commits of an earlier
-driver fail.
+driver fail, and a revision of a document what it is about to write.
 
 If two writers of one transaction id commit concurrently, Delta lets only one of them succeed. The
 fence repeats the version that the table has for each id. A later version would mark the next batch
@@ -22,14 +22,21 @@ from draindown.recovery import rebuild, replay
 
 
 def write(layout: FlowHome, epoch: int, *, check: Callable[[], None]) -> list[str]:
-    """Fence every table that a driver of the flow writes under a transaction id. Call it as the
-    holder of the lease.
+    """Fence the documents that only the holder of the lease writes, and every table that a driver
+    of the flow writes under a transaction id. Call it as the holder of the lease.
 
     Calls `check` before each table; `check` raises if the lease is lost. Skips damaged tables,
     since nobody can commit to them. Returns the paths of tables that deltalake can't write; these
     stay without a fence.
     """
     note = json.dumps({FENCE: {"pipeline": layout.pipeline, "flow": layout.flow, "epoch": epoch}})
+    layout = layout.held(epoch)
+    for document in (layout.live.generation, layout.rebuild):
+        check()
+        document.fence()
+    for staged in list(_places(layout))[1:]:  # that of a rebuild, if one was begun
+        check()
+        staged.generation.fence()
     writers, unfenced = list(_writers(layout)), []
     for place in _places(layout):
         for table in reversed(flow_tables(place, 1)):
@@ -44,8 +51,8 @@ def write(layout: FlowHome, epoch: int, *, check: Callable[[], None]) -> list[st
 
 
 def _generations(layout: FlowHome) -> range:
-    """Return all generations that have a directory. `generation.json` is not read, since it may be
-    damaged.
+    """Return all generations that have a directory. The document that names the live one is not read,
+    since it may be damaged.
     """
     return range(1, max(1, checkpoint.newest_directory(layout)) + 1)
 

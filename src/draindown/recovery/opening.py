@@ -68,7 +68,7 @@ class OpenFlow:
     """A flow under its lease.
 
     Attributes:
-        layout: paths of its live tables and documents.
+        layout: paths of its live tables and documents, with the epoch of the lease.
         generation: the live generation, verified to continue; 0 unless the opening needed
             `RESUMED`.
         finished: the rebuild whose swap this opening completed, or None.
@@ -120,6 +120,7 @@ def open_flow(
             engine.hold(lease)
         if is_first:
             owners.claim(layout)
+        layout = layout.held(lease.epoch)
         guard, finished, generation = lease.guard(reached), None, 0
         if needs >= Needs.FINISHED:
             finished = swap.finish(layout, by=owner, reached=guard)

@@ -1,9 +1,9 @@
 """Rebuilds: a generation reads all input into staged tables of its own, which then replace the live
 ones.
 
-    rebuild.json                    which generation, since when, by whom, under which contract
+    rebuild/NNNNNNNNNN.json         which generation, since when, by whom, under which contract
     generations/NNNN/checkpoint/    its checkpoint, which it keeps
-    generations/NNNN/rebuilt/       its tables, and a generation.json under which the engine drains into them
+    generations/NNNN/rebuilt/       its tables, and a generation/ under which the engine drains into them
 
 One commit of the live table decides: it contains the rows and the transaction id of the
 generation's last batch. Before that commit nothing live changes. After it, `finish` completes the
@@ -105,15 +105,15 @@ def unfinished(layout: FlowHome) -> Rebuild | None:
         return Rebuild(
             **{
                 **content,
-                "foreign": tuple((int(v), int(at)) for v, at in content.get("foreign", ())),
+                "foreign": tuple((int(v), int(at)) for v, at in content["foreign"]),
             }
         )
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, LookupError):
         return _as_staged(layout)
 
 
 def _as_staged(layout: FlowHome) -> Rebuild | None:
-    """Reconstruct the rebuild in progress from its staging directory when `rebuild.json` is torn.
+    """Reconstruct the rebuild in progress from its staging directory when its note is torn.
 
     Return None if nothing is staged. Raises TerminalError `rebuild-damaged` if it is swapped and
     its card is torn, too.
@@ -135,8 +135,9 @@ def _as_staged(layout: FlowHome) -> Rebuild | None:
             raise TerminalError(
                 "rebuild-damaged",
                 tried=f"finish the rebuild of generation {number} of flow {layout.flow}",
-                found=f"it is in the table's place, and {layout.rebuild} and {staged.generation} are both torn",
-                next=f"restore {staged.generation} from a copy, or write it anew as docs/runbook.md has it",
+                found=f"it is in the table's place, and {layout.rebuild.path} and {staged.generation.path} "
+                "are both torn",
+                next=f"restore {staged.generation.path} from a copy, or write it anew as docs/runbook.md has it",
             )
     return None
 
@@ -316,15 +317,17 @@ def refuse_incomplete(request: Request, found: RebuildPlan) -> None:
 
 
 def begin(
-    request: Request, *, by: str, accept_missing: bool, drop_foreign: bool = False
+    request: Request, *, by: str, accept_missing: bool, drop_foreign: bool = False, epoch: int = 0
 ) -> Rebuild:
     """Begin a rebuild, or continue the one in progress. Call it under the lease. Idempotent.
+
+    `epoch`: that of the lease.
 
     Raises TerminalError like `plan`, `rebuild-input-gone` if input is missing and `accept_missing`
     is false, and `rebuild-drops-rows` if the table has changes of others and `drop_foreign` is
     false.
     """
-    layout, found = request.layout, plan(request)
+    layout, found = request.layout.held(epoch), plan(request)
     if not accept_missing:
         refuse_incomplete(request, found)
     if not drop_foreign:
@@ -332,8 +335,7 @@ def begin(
     begun, at, seen = unfinished(layout), now().isoformat(timespec="seconds"), _foreign_of(layout)
     if begun is None:
         begun = Rebuild(found.generation, found.previous, at, by, _contract(request), seen)
-        # before a later generation gets a directory; without `generation.json` the live one would
-        # be ambiguous
+        # before a later generation gets a directory: else the live one would be ambiguous
         generations.name_live(layout, found.previous)
         layout.rebuild.write(asdict(begun))
     elif begun.foreign != seen:

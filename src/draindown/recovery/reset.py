@@ -1,7 +1,7 @@
 """Resets: a new generation reads all input of the intake again into the existing table. An undo
 returns to the old one.
 
-Damaged tables are put aside first. `generation.json` is written last and makes the reset effective.
+Damaged tables are put aside first. The document of the generation is written last and makes the reset effective.
 """
 
 from __future__ import annotations
@@ -133,16 +133,23 @@ def _held() -> None:
 
 
 def begin(
-    request: Request, found: ResetPlan, *, by: str, accept_missing: bool, check: Check = _held
+    request: Request,
+    found: ResetPlan,
+    *,
+    by: str,
+    accept_missing: bool,
+    check: Check = _held,
+    epoch: int = 0,
 ) -> None:
     """Make the planned generation the live one. Call it under the lease. Idempotent and atomic.
 
-    `check` raises once the lease is lost; it is called before each write.
+    `check` raises once the lease is lost; it is called before each write. `epoch`: that of the
+    lease.
 
     Raises TerminalError `reset-input-gone` if input is missing and `accept_missing` is false,
     TransientError `sink-batch-in-flight`.
     """
-    layout = request.layout
+    layout = request.layout.held(epoch)
     if not accept_missing:
         refuse_incomplete(request, found)
     loses_table = (
@@ -210,16 +217,16 @@ def refuse_incomplete(request: Request, found: ResetPlan) -> None:
     )
 
 
-def undo(request: Request, *, by: str, check: Check = _held) -> int:
+def undo(request: Request, *, by: str, check: Check = _held, epoch: int = 0) -> int:
     """Return to the generation before the live one, whose checkpoint still exists. Return its
     number.
 
     It leaves out what a person gave up since, as far as it has not read that.
 
-    Call it under the lease; `check`: as for `begin`. Raises TerminalError `nothing-to-undo`,
+    Call it under the lease; `check`, `epoch`: as for `begin`. Raises TerminalError `nothing-to-undo`,
     `generation-has-batches`; TransientError `sink-batch-in-flight`.
     """
-    layout = request.layout
+    layout = request.layout.held(epoch)
     live = generations.generation(layout)
     previous = undoable(layout)
     sink_state.refuse_in_flight(layout)

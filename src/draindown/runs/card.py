@@ -137,7 +137,7 @@ def _mark(steps: Sequence[StepReport], unfinished: Unfinished | None, *, whole: 
         return unfinished.mark if unfinished else "UNFINISHED"
     if "failed" in outcomes:
         return "FAILED"
-    if any(s.drain and s.drain.refused == "failed" for s in steps) and not any(
+    if any(s.drain and s.drain.over_limit == "failed" for s in steps) and not any(
         s.check for s in steps
     ):
         return "OVER LIMIT"
@@ -252,7 +252,7 @@ def _drained(drain: DrainPart) -> str:
     if is_derived(drain):
         return f"{rebuilt}{moved(sums)}"
     verb = f"{rebuilt}read " if rebuilt else "replayed " if drain.replay else ""
-    share = drain.quarantined_share if drain.refused else None
+    share = drain.quarantined_share if drain.over_limit else None
     quarantined = f", {percent(share)} quarantined" if share else ""
     return f"{verb}{_landed(sums, drain.unit)}{quarantined}"
 

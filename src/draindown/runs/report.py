@@ -64,7 +64,7 @@ class DrainPart(Frozen):
         quarantined_share: share of the records of `batches`, as `ledger.quarantined_share`.
         parked: units that are kept out when the drain ends, by this or an earlier run, until
             someone decides.
-        refused: what a check will decide about the run's share, unless a person decides about the
+        over_limit: what a check will decide about the run's share, unless a person decides about the
             rows first.
         sinks: by sink, what became of the rows of `batches` there, as `ledger.sink_totals`.
     """
@@ -83,7 +83,7 @@ class DrainPart(Frozen):
     settled: list[dict[str, Any]] = Field(default_factory=list)
     totals: dict[str, int] = Field(default_factory=dict)
     quarantined_share: float | None = None
-    refused: Literal["", "warned", "failed"] = ""
+    over_limit: Literal["", "warned", "failed"] = ""
     sinks: dict[str, dict[str, int]] = Field(default_factory=dict)
 
     @property

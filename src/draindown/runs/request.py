@@ -119,7 +119,7 @@ class Request(BaseModel):
     )
     force: bool = Field(default=False, description="compact even without evidence")
     quarantine_ids: tuple[str, ...] | None = Field(
-        default=None, description="replay these refused rows instead"
+        default=None, description="replay these quarantined rows instead"
     )
     replay: Again | None = Field(
         default=None, description="read this input again instead, beside the checkpoint"
@@ -169,7 +169,7 @@ class Request(BaseModel):
     @model_validator(mode="after")
     def _one_of(self) -> Request:
         if self.replay is not None and self.quarantine_ids is not None:
-            raise ValueError("a request replays input or refused rows, not both")
+            raise ValueError("a request replays input or quarantined rows, not both")
         if self.flow not in self.spec.flows:
             raise ValueError(f"the pipeline has no flow {self.flow!r}")
         # a decoded spec knows no neighbours yet

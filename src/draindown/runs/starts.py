@@ -98,7 +98,7 @@ def sums(rows: Iterable[BatchRow]) -> RunSums:
 
 
 def reasons(rows: Iterable[BatchRow]) -> dict[str, int]:
-    """Return the number of refused rows by reason, over the given batches."""
+    """Return the number of quarantined rows by reason, over the given batches."""
     found: Counter[str] = Counter()
     for row in rows:
         found.update(row.reasons)

@@ -46,7 +46,7 @@ def _struck(scene: Scene, number: signal.Signals, whom: Callable[[int], int]) ->
     scene.holds(
         "ledger",
         "two batches by two starts",
-        len({row["start"] for row in scene.now().of_run(run_id)}),
+        len({row["attempt"] for row in scene.now().of_run(run_id)}),
         2,
     )
     return run_id
@@ -56,13 +56,13 @@ def _tells_of_the_dead(scene: Scene, run_id: str) -> list[str]:
     """The first try's log says what the ledger has of it, or the next try's that it left no
     report.
     """
-    first = next(row["start"] for row in scene.now().of_run(run_id))
+    first = next(row["attempt"] for row in scene.now().of_run(run_id))
     records = sum(row["records"] for row in scene.now().of_start(first))
     text = scene.shift.log(run_id, "drain", 1) + scene.shift.log(run_id, "drain", 2)
     told = (
-        f"1 batch: {records} rows" in text
+        f"1 batch: {records} records" in text
         or "1 batch of it committed" in text
-        or f"{records} rows ->" in text
+        or f"{records} records ->" in text
     )
     scene.holds("log", "what the try that died had committed", told)
     return [run_id]
@@ -157,7 +157,7 @@ def _dead_is_told(scene: Scene, run_id: str) -> None:
     # the JVM goes first: Python cannot tell who killed it
     how = ("its driver died", "drain: stopped", "drain: jvm-gone")
     scene.holds("card", "how its driver ended", any(words in text for words in how))
-    told = "1 batch of it committed" in text or f"drained 1 file, {records} rows" in text
+    told = "1 batch of it committed" in text or f"1 file, {records} records" in text
     scene.holds("card", "one batch is committed", told)
     scene.holds("card", "what to type", f"draindown run {scene.name} --flow f" in text)
 

@@ -48,7 +48,7 @@ class Facts:
     """A pipeline as it stands. `table`: live rows; `published`: the newest document of what is, {}
     before the first.
 
-    `quarantine`: refused rows, `withdrawn` those that the gate took out of the table, `open_rows`
+    `quarantine`: quarantined rows, `withdrawn` those that the gate took out of the table, `open_rows`
     the ids of those that nobody decided about; `parked`, `given_up`, `drained`: names of files;
     `publications`: versions published lately.
     """
@@ -73,7 +73,7 @@ class Facts:
 
     def of_start(self, start: str) -> list[dict[str, Any]]:
         """The batches that one start of a step committed."""
-        return [row for row in self.ledger if row["start"] == start]
+        return [row for row in self.ledger if row["attempt"] == start]
 
     @property
     def waiting(self) -> set[str]:

@@ -198,7 +198,7 @@ def _empty(scene: Scene) -> list[str]:
     return [scene.green()]
 
 
-@action("refused rows are looked at, and given up", "weeds")
+@action("quarantined rows are looked at, and given up", "weeds")
 def _refused_rows(scene: Scene) -> list[str]:
     scene.orders.bring(bad=5)
     run_id = scene.green()

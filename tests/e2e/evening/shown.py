@@ -20,10 +20,12 @@ MARKS = (
     "IDLE",
     "OK",
 )
-_FATE = re.compile(rf"^(?:rows)?\s+({'|'.join((*FATES, 'records'))})\s+([\d,]+)(.*)$", re.MULTILINE)
-_MOVED = re.compile(r"([\d,]+) files?, ([\d,]+) rows? -> ([\d,]+) applied")
+_LAW = re.compile(r" records +([\d,]+) read = ((?:[\d,]+ \w+(?: \+ )?)+)")
+_APPLIED = re.compile(r" applied +([\d,]+) inserted, ([\d,]+) updated, ([\d,]+) deleted")
+_TOMBSTONED = re.compile(r" deleted, ([\d,]+) deletes? of keys that were not in the table")
+_MOVED = re.compile(r"([\d,]+) files?, ([\d,]+) records? -> ([\d,]+) applied")
 _MORE = re.compile(r"this run has ([\d,]+) batch(?:es)? by other starts: (.*? applied)")
-_PUBLISHED = re.compile(r"published (?:stays )?(\d+)")
+_PUBLISHED = re.compile(r"published version (\d+)|version (\d+) stays published")
 
 
 def number(text: str) -> int:
@@ -59,25 +61,37 @@ def card(text: str) -> Card | None:
     if not starts:
         return None
     shown = "\n".join(lines[starts[-1] :])
-    found: dict[str, int] = {}
-    for name, value, note in _FATE.findall(shown):
-        found[name] = number(value)
-        if name == "applied":
-            found |= {kind: number(re.findall(rf"{kind} ([\d,]+)", note)[0]) for kind in APPLIED}
     flat = " ".join(shown.split())
+    found = _rows(flat)
     headline = flat.partition(" run ")[0]
     more, moved = _MORE.search(flat), _MOVED.search(headline)
     return Card(
         mark=next(mark for mark in MARKS if flat.startswith(mark)),
         headline=headline,
         rows=found,
-        adds_up="adds up ✓" in flat and "DOES NOT ADD UP" not in flat,
+        adds_up="quarantined ✓" in flat and "DOES NOT ADD UP" not in flat,
         moved=None
         if moved is None or "before that" in headline
         else tuple(map(number, moved.groups())),
         others=None if more is None else (number(more[1]), *map(number, _moved(more[2]))),
-        published=int(found_[0]) if (found_ := _PUBLISHED.findall(flat)) else None,
+        published=int("".join(found_[0])) if (found_ := _PUBLISHED.findall(flat)) else None,
         text=shown,
+    )
+
+
+def _rows(flat: str) -> dict[str, int]:
+    """Fates, `records` and what applied consists of; none of a card without a batch."""
+    law, applied = _LAW.search(flat), _APPLIED.search(flat)
+    if law is None or applied is None:
+        return {}
+    fates = {name: number(value) for value, name in re.findall(r"([\d,]+) (\w+)", law[2])}
+    beside = _TOMBSTONED.search(flat)
+    done = (*map(number, applied.groups()), number(beside[1]) if beside else 0)
+    return (
+        dict.fromkeys(FATES, 0)
+        | fates
+        | {"records": number(law[1])}
+        | dict(zip(APPLIED, done, strict=True))
     )
 
 
@@ -123,7 +137,7 @@ class Page(HTMLParser):
         if tag == "details":
             self._parts, self._bad = [], False
         if tag == "span":
-            self._bad |= bool({"failed", "refused", "died", "unfinished"} & set(classes.split()))
+            self._bad |= bool({"failed", "over-limit", "died", "unfinished"} & set(classes.split()))
         if tag in ("td", "th", "span", "pre"):
             self._data = ""
 

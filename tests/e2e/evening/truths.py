@@ -182,7 +182,7 @@ def _starts(tally: Tally, so: Facts, run_id: str, reports: list[dict[str, Any]])
     tally.hold(
         "report",
         "starts that committed are told",
-        {row["start"] for row in so.of_run(run_id)} <= {*drains},
+        {row["attempt"] for row in so.of_run(run_id)} <= {*drains},
     )
     for start, one in drains.items():
         made = sums(so.of_start(start))

@@ -61,7 +61,7 @@ class Landing:
         return transforms.load(self.request.root, dotted) if dotted else None
 
     def run(self, spark: SparkSession, number: int, read: Slice, reached: StepHook) -> BatchRow:
-        """Apply a slice. Remembers what the batch weighed, and releases refused rows that it
+        """Apply a slice. Remembers what the batch weighed, and releases quarantined rows that it
         accepts.
         """
         reached("begun")

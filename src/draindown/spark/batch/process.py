@@ -80,7 +80,7 @@ class Landed:
 
     @property
     def side_writes(self) -> list[SideWrite]:
-        """Raw records, inputs, refused rows, and drift that is seen for the first time."""
+        """Raw records, inputs, quarantined rows, and drift that is seen for the first time."""
         batch, layout, row = self.batch, self.batch.writer.layout, self.row
         inputs, sightings = counting.inputs(batch, self.counted), self.found.sightings
         writes = (

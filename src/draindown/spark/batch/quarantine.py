@@ -1,4 +1,4 @@
-"""Write the quarantine table: refused records with raw text, reason and place, kept until a person
+"""Write the quarantine table: quarantined records with raw text, reason and place, kept until a person
 decides.
 """
 
@@ -24,7 +24,7 @@ RAW_LIMIT = 64 * 1024
 
 
 def identified(refused: DataFrame, blocks: Sequence[BlockOrigin]) -> DataFrame:
-    """Return the refused rows with `quarantine_id`. Arguments as in `quarantine`."""
+    """Return the quarantined rows with `quarantine_id`. Arguments as in `quarantine`."""
     found = located(refused, blocks)
     logs = {one.unit: one.log for one in blocks if one.log}
     if logs:
@@ -59,7 +59,7 @@ def quarantine(
     besides: DataFrame | None = None,
     number: int | None = None,
 ) -> None:
-    """Write the batch's refused rows. Idempotent: a retry replaces the rows of an earlier attempt.
+    """Write the batch's quarantined rows. Idempotent: a retry replaces the rows of an earlier attempt.
 
     `refused` has `_raw`, WHY and PLACE. `blocks`: those of the batch. Rows whose `quarantine_id` is
     in `besides` are excluded. `number`: how many rows are written, if it is known.
@@ -91,7 +91,7 @@ def keep(
     `rows` has the columns quarantine_id (for a record, a hash of its origin), `_origin`,
     `_arrived_at`, raw, raw_bytes (only if raw is not UTF-8 or truncated), raw_length (bytes),
     reason, field and detail, and ENVELOPE or SHAPE if the records have one. This function adds
-    first_seen, generation, batch, kind, run_id and refused_at.
+    first_seen, generation, batch, kind, run_id and quarantined_at.
     """
     kept = rows.select(
         "quarantine_id",
@@ -108,7 +108,7 @@ def keep(
         F.lit(writer.batch).cast("long").alias("batch"),
         F.lit(writer.kind).alias("kind"),
         F.lit(run_id).alias("run_id"),
-        F.lit(datetime.now().astimezone()).alias("refused_at"),
+        F.lit(datetime.now().astimezone()).alias("quarantined_at"),
         _beside(rows).alias("envelope"),
     )
     directories.make(writer.layout.tables.quarantine.path, private=True)

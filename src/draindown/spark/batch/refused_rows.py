@@ -1,4 +1,4 @@
-"""Write the refused rows of a batch to the quarantine, except those that the quarantine already
+"""Write the quarantined rows of a batch to the quarantine, except those that the quarantine already
 contains.
 """
 
@@ -17,7 +17,7 @@ from draindown.spark.sources.place import ARRIVED, ENVELOPE, PLACE, SHAPE
 
 
 def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow) -> None:
-    """Write the refused rows of the parsed `frame` to the quarantine, each once.
+    """Write the quarantined rows of the parsed `frame` to the quarantine, each once.
 
     Raises TerminalError `ledger-does-not-add-up` if the number of rows written differs from the
     batch's count.

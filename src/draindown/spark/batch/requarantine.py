@@ -1,4 +1,4 @@
-"""Quarantine for batches that read input again: each refused row is in the quarantine once.
+"""Quarantine for batches that read input again: each quarantined row is in the quarantine once.
 
 A row that is refused again is counted, and its quarantine row stays unchanged. A row that is
 accepted this time is released when its batch is committed. The rows to release are recorded before

@@ -122,7 +122,7 @@ def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
     def told(kind: Kind, one: Seen, *, record: bool = True) -> Sighting:
         at = one.id + places[one.unit, one.block] if record and batch.kind != "release" else None
         more = {
-            "unit": batch.input.name(one.unit),
+            "input": batch.input.name(one.unit),
             "position": at,
             "rows": one.rows,
             "type": _type(one, batch),

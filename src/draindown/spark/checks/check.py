@@ -47,11 +47,11 @@ class Rows:
 
 
 def check(request: Request, spark: SparkSession) -> StepReport:
-    """Judge the unpublished rows and the refused share of the input, and publish the target's
+    """Judge the unpublished rows and the quarantined share of the input, and publish the target's
     newest version.
 
     Raises TerminalError `bad-suite` if the suite is wrong, and `gate.Refused` (a GateFailed with
-    all verdicts in `part`) if an expectation or the refused share fails without a waiver. Then
+    all verdicts in `part`) if an expectation or the quarantined share fails without a waiver. Then
     nothing is published, even if no row changed. On a cluster, raises the errors of
     `cluster.refuse_unfit` first.
     """

@@ -1,4 +1,4 @@
-"""Apply the contract: typed columns for good records, and for each refused record the first reason
+"""Apply the contract: typed columns for good records, and for each quarantined record the first reason
 that holds.
 
 Reasons in order: `too_large`, `malformed`, then for each column of the contract `type` and
@@ -26,7 +26,7 @@ from draindown.spark.sources.place import ARRIVED, CUT, ENVELOPE, FIRST_SEEN, PL
 from draindown.spark.sql import literal, quoted, try_eval
 
 WHY = "_why"
-"""Struct(reason, field, detail) of a refused record; NULL for a good one."""
+"""Struct(reason, field, detail) of a quarantined record; NULL for a good one."""
 KEPT = (
     "_rescued_data",
     "_drift",
@@ -125,7 +125,7 @@ def _judge(
     own += [F.col(ARRIVED)] if ARRIVED in frame.columns else []
     return frame.select(
         *[F.when(good, F.col(quoted(name))).alias(name) for name in flow.columns],
-        # of a refused record too where it shows drift: the finding says what type the field looks
+        # of a quarantined record too where it shows drift: the finding says what type the field looks
         # like
         F.when(good | F.col("_drift").isNotNull(), F.col("_unknown")).alias("_rescued_data"),
         "_drift",

@@ -44,7 +44,7 @@ def rebuild(
 
     `reached` is called with the steps of each batch, `staged` before the swap, `swapped` after it,
     and the steps of `recovery.swap.finish`. If `stop` ends the rebuild between two batches, its
-    outcome is `bounded` and the live table is unchanged.
+    outcome is `stopped` and the live table is unchanged.
 
     Raises TransientError `lease-held`, `lease-lost`, `sink-batch-in-flight`; TerminalError
     `rebuild-damaged`, `invalid-pipeline`, `table-restricted`, and the errors of
@@ -61,7 +61,11 @@ def rebuild(
         if request.declared.sinks:
             sink_state.refuse_in_flight(live)
         begun = rebuild_plan.begin(
-            request, by=request.owner, accept_missing=accept_missing, drop_foreign=drop_foreign
+            request,
+            by=request.owner,
+            accept_missing=accept_missing,
+            drop_foreign=drop_foreign,
+            epoch=live.epoch,
         )
         staged = _staged(request, begun)
         number, until = _resumed(live, begun, staged), stop or Stop()

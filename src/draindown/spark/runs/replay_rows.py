@@ -73,7 +73,7 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
             _refuse_unread(request, flow.generation, _chosen(request, some))
         for some in portions:
             done += _replayed(request, spark, flow, _chosen(request, some), started)
-    part, _ = drain_part.part(request, flow.generation, done, replay="refused rows, as chosen")
+    part, _ = drain_part.part(request, flow.generation, done, replay="quarantined rows, as chosen")
     told = schema_drift.findings(layout, request.flow_spec, request.run_id)
     return report.of(request, started, "done" if done else "idle", drain=part, findings=told)
 
@@ -122,7 +122,7 @@ def _chosen(request: Request, wanted: Sequence[str]) -> list[dict[str, Any]]:
     if partial:
         raise TerminalError(
             "rows-not-whole",
-            tried=f"replay {len(rows)} refused rows of flow {request.flow}",
+            tried=f"replay {len(rows)} quarantined rows of flow {request.flow}",
             found=f"of {len(partial)} of them quarantine doesn't have the whole record (too long, or not to be written "
             f"down as text), the first at {quarantine.place_of(partial[0])}",
             next=_DELIVER,
@@ -144,7 +144,7 @@ def _refuse_unnamed(request: Request, rows: Sequence[Mapping[str, Any]]) -> None
     if unnamed:
         raise TerminalError(
             "rows-not-whole",
-            tried=f"replay {count(len(rows), 'refused row')} of flow {request.flow}",
+            tried=f"replay {count(len(rows), 'quarantined row')} of flow {request.flow}",
             found=f"of {len(unnamed)} of them the header is lost with the intake that had their file, the first at "
             f"{quarantine.place_of(unnamed[0])}: which cell is which column, nothing says",
             next=_DELIVER,
@@ -171,7 +171,7 @@ def _refuse_unread(request: Request, generation: int, chosen: Sequence[Mapping[s
     if unread:
         raise TerminalError(
             "rows-not-read",
-            tried=f"replay {count(len(rows), 'refused row')} of flow {request.flow}",
+            tried=f"replay {count(len(rows), 'quarantined row')} of flow {request.flow}",
             found=f"the batch that reads them is not done: {generations.shown(sorted({unit for unit, _ in unread}))}; "
             "it would append them a second time",
             next=f"draindown run {request.spec.pipeline} --flow {request.flow}   # it finishes the batch; then replay",

@@ -270,7 +270,7 @@ def _as_kept(request: Request, writer: Writer, plan: Plan, rows: DataFrame) -> D
         json_rows.encode(own),
     ]
     return rows.withColumn(_RAW, json_rows.encode(rows.columns)).select(
-        # can't collide with the id of a refused record, whose hash input begins with a path and so
+        # can't collide with the id of a quarantined record, whose hash input begins with a path and so
         # with a slash
         F.sha2(F.concat_ws("\u0001", *parts), 256).alias("quarantine_id"),
         origin(F.lit(request.layout.tables.target.path), F.lit(plan.version)).alias(ORIGIN),
