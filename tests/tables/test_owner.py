@@ -196,7 +196,9 @@ def test_a_flow_with_batches_in_the_table_is_not_refused(lake: Path) -> None:
 def _with_a_refused_row(layout: FlowHome) -> None:
     """What a drain leaves that refused one record."""
     _drained(layout, quarantined=1)
-    quarantined = CommitProperties(app_transactions=[Transaction(layout.app_id(1, "quarantine"), 0)])
+    quarantined = CommitProperties(
+        app_transactions=[Transaction(layout.app_id(1, "quarantine"), 0)]
+    )
     write_deltalake(
         layout.tables.quarantine.path, pa.table({"id": [0]}), commit_properties=quarantined
     )
