@@ -63,12 +63,12 @@ _JUDGED = """
 create table judged as
 select * exclude (is_object, given), case
     when not is_object then 'malformed'
-    when flight_id is null then 'missing/flight_id'
-    when status is null then 'missing/status'
+    when flight_id is null then 'not_null/flight_id'
+    when status is null then 'not_null/status'
     when given[7] is not null and sched_dep is null then 'type/sched_dep'
     when given[8] is not null and dep_delay is null then 'type/dep_delay'
     when given[9] is not null and arr_delay is null then 'type/arr_delay'
-    when given[10] is null then 'missing/updated_at'
+    when given[10] is null then 'not_null/updated_at'
     when updated_at is null then 'type/updated_at'
     when gone then null
     when status not in ('scheduled', 'departed', 'arrived', 'diverted', 'cancelled') then 'rule:known_status'

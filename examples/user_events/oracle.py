@@ -3,7 +3,7 @@
 It shares nothing with the engine but the paths of tables: Python parses, judges and folds. Stated independently:
 
 - a record is refused for the first of these that holds: no value (`null_value`), not a JSON object (`malformed`), a
-  column, in contract order, null (`missing/column`) or not of its type (`type/column`), a rule that is not true
+  column, in contract order, null (`not_null/column`) or not of its type (`type/column`), a rule that is not true
 - of one event the latest sent wins; of equally late ones that are the same, one
 """
 
@@ -106,7 +106,7 @@ def _row(message: Any) -> dict[str, Any]:
         if isinstance(row[name], Unfit):
             raise row[name]
         if row[name] is None and name != "amount":
-            raise Unfit(f"missing/{name}")
+            raise Unfit(f"not_null/{name}")
     _refuse_by_rules(row)
     return row
 

@@ -316,7 +316,7 @@ FALSE: dict[str, tuple[Callable[[World], None], set[str]]] = {
     "start of an input": (_input(0, **{"from": 1}), {"inputs-unit"}),
     "end of an input": (_input(0, until=6), {"inputs-unit"}),
     "bytes of an input": (_input(1, bytes=1), {"inputs-unit", "ledger-bytes"}),
-    "unit of an input": (_input(0, unit="/no/such"), {"inputs-unit"}),
+    "unit of an input": (_input(0, input="/no/such"), {"inputs-unit"}),
     "batch of an input": (
         _input(0, batch=1),
         {"inputs-unit", "ledger-inputs", "ledger-bytes", "ledger-records"},

@@ -83,7 +83,7 @@ def judge(row: Any) -> tuple[str, dict[str, Any]]:
     for name in CONTRACT:
         value = row.get(name)
         if value is None and name in {"flight_id", "status", "updated_at"}:
-            return f"missing/{name}", {}
+            return f"not_null/{name}", {}
         try:
             typed[name] = (
                 value

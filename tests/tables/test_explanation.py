@@ -92,10 +92,10 @@ def test_late_rows_that_were_applied_are_what_the_next_run_reads(project: Projec
     ]
     assert planned(project).slice.is_fill, "a comparison of all rows, where nothing changed"
     for rows in (told(1, 2), told(2, 3)):
-        late.decide(Place(project.layout, 1, 2), rows, "applied", by="me", note="", at=NOW)
+        late.decide(Place(project.layout, 1, 2), rows, "released", by="me", note="", at=NOW)
     found, (text,) = explained(project)
     assert found.applied == 1 + 2 and text.startswith(
-        "recomputes what 3 late rows touch that were applied"
+        "recomputes what 3 late rows touch that were released"
     )
     assert project.look().units == 1, "a plan says so too"
     piece = planned(project).slice

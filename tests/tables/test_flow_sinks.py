@@ -155,9 +155,9 @@ def test_a_version_whose_files_are_gone_is_named(tmp_path: Path, server: FakeSer
 @pytest.mark.parametrize(
     ("kind", "level", "then"),
     [
-        ("source", "note", "draindown run p --flow f "),
-        ("gate", "wrong", "draindown gate quarantine p --flow f "),
-        ("quarantine", "wrong", "draindown quarantine replay p --flow f "),
+        ("drain", "note", "draindown run p --flow f "),
+        ("withdraw", "wrong", "draindown gate quarantine p --flow f "),
+        ("release", "wrong", "draindown quarantine replay p --flow f "),
         ("replay:1", "wrong", "draindown doctor p --flow f "),
     ],
 )

@@ -82,10 +82,10 @@ def test_states_without_the_newest_batch_are_seen_whatever_was_lost(
     draw, it = Random(seed), Lake(request(tmp_path).layout)
     writer = TableWriter(it.layout, request(tmp_path).flow_spec, 1, 0)
     assert not lack_newest(writer), "nothing is there"
-    next_batch, replayed, generation = {"source": 0, "replay:a": 0, "replay:b": 100}, list[str](), 1
+    next_batch, replayed, generation = {"drain": 0, "replay:a": 0, "replay:b": 100}, list[str](), 1
     for _ in range(10):
         if draw.random() < 0.1:
-            generation, next_batch = generation + 1, {"source": 0, "replay:a": 0, "replay:b": 100}
+            generation, next_batch = generation + 1, {"drain": 0, "replay:a": 0, "replay:b": 100}
         kind = draw.choice(["drain", "drain", "replay:a", "replay:b"])
         if kind not in replayed and kind != "drain":
             replayed.append(kind)

@@ -652,5 +652,5 @@ def test_a_swap_knows_its_commit() -> None:
     said = Swap("p", "f", 2, 3, 4, "r")
     made = Commit(5, 0, user_metadata=said.as_metadata())
     assert (swap_of(made), from_commit(made)) == (said, None)
-    for other in ("", "{}", "no json", "[]", '{"draindown_rebuilt": {"x": 1}}'):
+    for other in ("", "{}", "no json", "[]", '{"draindown_rebuilt": {"format": 2, "x": 1}}'):
         assert swap_of(Commit(5, 0, user_metadata=other)) is None

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -617,6 +618,20 @@ def test_who_thaws_after_another_one_took_over_writes_no_document(tmp_path: Path
         assert held.epoch == 0
         generations.go_back_to(where.held(held.epoch), 1)
     assert generations.generation(where) == 1
+
+
+def test_a_lease_whose_directory_was_removed_goes_on_above_what_documents_say(
+    tmp_path: Path,
+) -> None:
+    where = layout(tmp_path)
+    for _ in range(3):
+        with shared(tmp_path) as held:
+            generations.name_live(where.held(held.epoch), 1)
+    shutil.rmtree(where.lease)
+    with shared(tmp_path) as held:
+        assert held.epoch == 4
+        generations.name_live(where.held(held.epoch), 2)
+    assert generations.generation(where) == 2
 
 
 def test_a_fence_is_not_taken_for_the_commit_that_was_just_made(tmp_path: Path) -> None:

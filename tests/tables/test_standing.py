@@ -154,7 +154,7 @@ def test_what_is_at_work_hides_no_earlier_error_and_names_no_command_that_would_
     failed(asked)
     with at_work.at_work(again(asked)):
         (found,) = standing.newest(asked.layout, "p", 5)
-    assert "earlier   drain failed with jvm-gone at" in found.card
+    assert "earlier      drain failed with jvm-gone at" in found.card
     assert (
         "draindown run p" not in found.card
         and "draindown report p --run r   # once it has ended" in found.card

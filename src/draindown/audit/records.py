@@ -379,7 +379,7 @@ class Records:
 def _kept(context: AuditContext) -> dict[_Log, list[Range]]:
     """Return the ranges that the lake says it has, by log."""
     said = context.layout.tables.raw.rows(
-        """select unit, log, "from", until from t where part = 'ranges'"""
+        """select input, log, "from", until from t where part = 'ranges'"""
     )
     return _by_log(((row["input"], row["log"]), (row["from"], row["until"])) for row in said)
 

@@ -207,7 +207,7 @@ def _next(one: Explanation) -> list[tuple[str, str]]:
 
     if one.waits:
         return [("next" if not at else "", text) for at, text in enumerate(one.waits)]
-    applied = f"recomputes what {count(one.applied, 'late row')} touch that were applied, yet to be counted"
+    applied = f"recomputes what {count(one.applied, 'late row')} touch that were released, yet to be counted"
     if not one.sources and not one.applied:
         return [
             (

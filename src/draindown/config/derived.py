@@ -204,7 +204,8 @@ class DerivedFlow(Model):
     def meaning(self) -> Meaning:
         """Return what decides the rows of the table, in the words of a rebuild's digest."""
         target = {"table": self.target.table, "partition_by": self.target.partition_by}
-        return {"query": self.definition, "target": target}
+        tables = sorted(one.table for one in self.source.read)
+        return {"query": self.definition, "tables": tables, "target": target}
 
     @property
     def expressions(self) -> dict[tuple[str, ...], str]:

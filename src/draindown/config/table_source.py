@@ -125,8 +125,12 @@ class TableSource(Model):
         """
         return self._sought
 
-    def meaning(self) -> Meaning:
-        """Return the tables in the words of that digest, whatever their order."""
+    def meaning(self) -> Meaning | None:
+        """Return the tables in the words of that digest, whatever their order; None for one table
+        under its own names, of which slices have the id.
+        """
+        if len(self.read) == 1 and not self.read[0].keys:
+            return None
         return {one.table: one.keys for one in self.read}
 
     def __str__(self) -> str:

@@ -56,6 +56,11 @@ class FencedDocument:
         except ValueError:
             return True
 
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the newest revision; 0 without one."""
+        return self._latest()[1]
+
     def read(self) -> dict[str, Any] | None:
         """Return the content, or None if there is none.
 

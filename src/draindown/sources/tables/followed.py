@@ -155,7 +155,7 @@ class Followed:
         if new.start is None:
             return f"all {count(new.rows, 'row')} of table {self.name} to compare, at version {new.until}"
         if not new.rows and new.decided[0] != new.decided[1]:
-            return "late rows were applied, and are yet to be counted"
+            return "late rows were released, and are yet to be counted"
         if not new.rows:
             return (
                 f"version {new.start} of table {self.name} is more than {RENEWED.days} days old: the flow goes on to "
