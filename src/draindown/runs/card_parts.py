@@ -135,17 +135,23 @@ def _gate_lines(check: CheckPart, *, idle: bool) -> list[str]:
         judged = f"passed: the refused share held; {none}" if check.expectations else none
         return labelled("gate", [f"{judged}; {_published(check)}"])
     failed = [e for e in expectations if not e.success]
-    refused = [e for e in failed if not e.waived]
+    refused, noted = [e for e in failed if e.refuses], [e for e in failed if e.is_noted]
     judged = (
         f"{count(len(expectations), 'expectation')} on {count(check.changed_rows, 'changed row')}"
     )
     counts = f"{len(refused)} of {judged} failed" if refused else f"{judged} held"
-    waived = f", {len(failed) - len(refused)} waived" if len(failed) > len(refused) else ""
-    lines = [f"{'FAILED' if refused else 'passed'}: {counts}{waived}; {_published(check)}"]
-    shown = (*refused, *(e for e in failed if e.waived))[:_MOST_EXPECTATIONS]
+    if noted and not refused:
+        counts = f"{len(expectations) - len(noted)} of {counts}"
+    waived = [e for e in failed if e.waived]
+    counts += f", {len(waived)} waived" if waived else ""
+    counts += f", {len(noted)} failed as warning or info" if noted else ""
+    lines = [f"{'FAILED' if refused else 'passed'}: {counts}; {_published(check)}"]
+    shown = (*refused, *waived)[:_MOST_EXPECTATIONS]
     lines += [line for e in shown for line in _expectation(e)]
     more = (
-        [f"and {len(failed) - _MOST_EXPECTATIONS} more"] if len(failed) > _MOST_EXPECTATIONS else []
+        [f"and {len(refused) + len(waived) - len(shown)} more"]
+        if len(refused) + len(waived) > len(shown)
+        else []
     )
     more += [f"page: {printable(check.page)}"] if failed and check.page else []
     lines += [";  ".join(more)] if more else []
