@@ -68,12 +68,12 @@ def test_file_that_settles_or_is_renamed_is_read_whole(
 ) -> None:
     patient = lakes.FLOW | {"source": lakes.FLOW["source"] | {"min_file_age": "30 seconds"}}
     trials = []
-    for name, flow in (("settle", patient), ("rename", lakes.FLOW)):
+    for name, flow in (("age", patient), ("rename", lakes.FLOW)):
         landing = lakes.lake(tmp_path / name, flow=flow)
         growing = landing.landing / "3.json"
         whole = growing.read_bytes()
         trial = Trial("F28", f"last batch, {name}", f"a slow writer, and {name} as the manual says")
-        target = growing if name == "settle" else growing.with_name("3.json.tmp")
+        target = growing if name == "age" else growing.with_name("3.json.tmp")
         growing.unlink()
         target.write_bytes(whole[:100])
         trial.run(landing, spark)

@@ -244,6 +244,23 @@ def test_bad_row_keeps_failing_until_its_expectation_is_waived(flow: Flow) -> No
     assert [e.success for e in flow.check(KNOWN).expectations] == [True]
 
 
+def test_a_failure_that_only_warns_is_published_with_a_finding(flow: Flow) -> None:
+    flow.write(("bad", "<b>?</b>"))
+    report = flow.report(KNOWN | {"severity": "warning"}, UNIQUE | {"severity": "info"})
+    part = report.check
+    assert report.outcome == "done" and part.published_after == part.version == 0
+    assert [e.success for e in part.expectations] == [False, True]
+    (finding,) = [one for one in report.findings if one.kind == "expectation"]
+    assert finding.subject == "expect_column_values_to_be_in_set:status"
+    assert finding.detail.startswith("warning: 1 of 1 row, such as ")
+    directory = Path(flow.layout.validations("run 1", "s"))
+    assert json.loads((directory / "result.json").read_text())["verdict"] == "passed"
+    assert '<b class="warning">warning</b>' in (directory / "index.html").read_text()
+    flow.write(("worse", "<b>?</b>"))
+    [failed] = [e for e in flow.refused(KNOWN | {"severity": "critical"}) if e.refuses]
+    assert (failed.judged, failed.unexpected) == (1, 1), "what was published is not judged again"
+
+
 def test_refusal_names_what_to_type_and_leaves_results(flow: Flow) -> None:
     flow.write(("bad", "<b>?</b>"))
     with pytest.raises(GateFailed) as caught:

@@ -33,7 +33,7 @@ HISTORIES = 2_000
 BASKET = """\
 class Basket:
     def process(self, state, rows):
-        state, made = dict(snapshot or {"n": 0, "last": []}), []
+        state, made = dict(state or {"n": 0, "last": []}), []
         for row in rows:
             if row["n"] == 666:
                 raise ValueError("no such number")
@@ -44,7 +44,7 @@ class Basket:
         return made, state
 
     def running(self, state):
-        return [{"n": -state["n"], "sum": snapshot["last"][-1]}]
+        return [{"n": -state["n"], "sum": state["last"][-1]}]
 """
 PART: dict[str, Any] = {
     "class": "shop.Basket",

@@ -309,7 +309,7 @@ def test_an_append_flow_sends_each_row_by_its_origin_and_what_it_refuses_once(
 ) -> None:
     sinks = {
         "big": sink("big", where="a > 10", columns=["id", "b"]),
-        "dead": sink("dead", of="quarantined", columns=["quarantine_id", "reason", "raw"]),
+        "dead": sink("dead", columns=["quarantine_id", "reason", "raw"], **{"from": "quarantine"}),
     }
     flow = landing({"sinks": sinks})
     flow.deliver(
@@ -571,7 +571,7 @@ def test_the_fate_of_a_row_at_a_sink_follows_from_the_row_before_and_after(
         assert row["to"] is not None or holds_before == holds_after
 
 
-@pytest.mark.parametrize(("of", "column"), [("applied", "id"), ("quarantined", "reason")])
+@pytest.mark.parametrize(("of", "column"), [("table", "id"), ("quarantine", "reason")])
 def test_a_condition_that_spark_can_not_resolve_is_named_before_anything_is_sent(
     spark: SparkSession,
     landing: Callable[..., Landing],
@@ -579,7 +579,7 @@ def test_a_condition_that_spark_can_not_resolve_is_named_before_anything_is_sent
     of: str,
     column: str,
 ) -> None:
-    sinks = {"every": sink("every", of=of, where=f"map(1, 2) = {column}")}
+    sinks = {"every": sink("every", where=f"map(1, 2) = {column}", **{"from": of})}
     flow = landing({"target": {"keys": ["id"], "sequence_by": ["seq"]}, "sinks": sinks})
     server = servers.setdefault("every", FakeServer())
     flow.deliver(record("1", 1), "no record")

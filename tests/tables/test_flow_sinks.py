@@ -249,7 +249,7 @@ def test_a_lake_is_the_same_one_to_its_sinks_at_another_address(
 
 def test_a_sink_of_refused_rows_goes_by_these(tmp_path: Path, server: FakeServer) -> None:
     """The table has rows, and nothing was ever refused."""
-    asked = with_sink(drained(tmp_path), of="quarantined")
+    asked = with_sink(drained(tmp_path), **{"from": "quarantine"})
     assert plan(asked, AT)[1] == [] and symptoms(asked) == {}
     write_deltalake(asked.layout.tables.quarantine.path, pa.table({"quarantine_id": ["q"]}))
     assert [one.kind for one in plan(asked, AT)[1]] == ["sink-stale"]

@@ -272,7 +272,7 @@ def test_the_command_tells_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFi
     said = json.loads(capsys.readouterr().out)
     assert said["allowed_lateness"] == 7200 and said["rows"] == lateness(it.asked).rows
     assert 7200 in [one["delay"] for one in said["covers"]]
-    assert plot.read_text().startswith("<svg") and "accept 2 h" in plot.read_text()
+    assert plot.read_text().startswith("<svg") and "allowed 2 h" in plot.read_text()
     assert main([*root, "lateness", "p", "--flow", "f", "--time", "at"]) == 0
     assert "2026-03-01" in capsys.readouterr().out
 

@@ -135,6 +135,26 @@ def test_a_good_run_reads_as_a_person_would_say_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("expectations", "line"),
+    [
+        (
+            [failing(severity="warning")],
+            "passed: 1 of 2 expectations on 336,000 changed rows held, 1 failed as warning or info;",
+        ),
+        (
+            [failing(severity="warning"), failing(name="c")],
+            "FAILED: 1 of 3 expectations on 336,000 changed rows failed, 1 failed as warning or info;",
+        ),
+    ],
+)
+def test_what_failed_without_refusing_is_counted_and_left_to_the_findings(
+    expectations: list[Expectation], line: str
+) -> None:
+    text = card([step("plan"), drained(), checked(*expectations)])
+    assert line in text and "failed  expect_column_values_to_be_between:dep_delay" not in text
+
+
+@pytest.mark.parametrize(
     "name", ["applied", "superseded", "duplicate", "quarantined", "late", "records", "deleted"]
 )
 def test_the_card_adds_up_by_itself(name: str) -> None:

@@ -253,6 +253,10 @@ BETWEEN = "expect_column_values_to_be_between"
         ),
         ({"kwargs": {"min_value": 0}}, f"{BETWEEN}: the argument 'column' is required"),
         ({}, f"{BETWEEN}: the argument 'column' is required"),
+        (
+            {"kwargs": {"column": "amount"}, "severity": "warn"},
+            f"{BETWEEN}:amount: severity is 'warn'; write critical, warning or info",
+        ),
     ],
 )
 def test_misspelt_arguments_of_a_suite_are_told_with_the_near_miss(

@@ -361,6 +361,33 @@ def test_refusal_names_failures_and_survives_pickling(layout: FlowHome) -> None:
     assert pickle.loads(pickle.dumps(error)).as_dict() == error.as_dict()
 
 
+def test_an_expectation_that_is_not_critical_is_a_finding_and_refuses_nothing(
+    layout: FlowHome,
+) -> None:
+    warning = failing("w", severity="warning", judged=9, unexpected=2, sample=["v"])
+    judged = [failing("c"), warning, failing("x", severity="info", waived=True)]
+    part = CheckPart(version=3, expectations=[*judged, failing("i", severity="info")])
+    error = refusal.refusal(layout, part, keyed=True)
+    assert error.found == "c: " and [line for line in error.next if "quarantine" in line] == []
+    first, second = refusal.findings(layout, part)
+    assert (first.kind, first.subject) == ("expectation", "w")
+    assert first.detail == "warning: 2 of 9 rows, such as v"
+    assert (second.subject, second.detail) == ("i", "info: ")
+    assert first.next == "draindown gate show flights --flow flights"
+
+
+@pytest.mark.parametrize(
+    ("said", "severity"),
+    [({}, "critical"), ({"severity": None}, "critical")]
+    + [({"severity": one}, one) for one in gate_suite.SEVERITIES],
+)
+def test_the_severity_of_an_expectation_is_critical_unless_said(
+    said: dict[str, Any], severity: str
+) -> None:
+    suite = {"expectations": [{"type": "t", **said}, {"type": "t"}]}
+    assert gate_suite.severities(suite) == {"t": severity, "t#2": "critical"}
+
+
 def test_refusal_offers_to_withdraw_rows_only_where_that_is_possible(layout: FlowHome) -> None:
     whole = failing("whole", judged=9, unexpected=2, scope="table")
     unjudged = failing("unjudged")
@@ -383,6 +410,10 @@ def test_refusal_offers_to_withdraw_rows_only_where_that_is_possible(layout: Flo
         ([failing()], "failed"),
         ([failing(waived=True)], "passed with waivers"),
         ([failing(waived=True), failing("f")], "failed"),
+        ([failing(severity="warning"), failing("f", severity="info")], "passed"),
+        ([failing(severity="warning"), failing("f")], "failed"),
+        ([failing(severity="info"), failing("f", waived=True)], "passed with waivers"),
+        ([failing(severity="warning", waived=True)], "passed with waivers"),
     ],
 )
 def test_page_says_the_verdict_first_and_escapes_values(
@@ -404,6 +435,9 @@ def test_page_says_the_verdict_first_and_escapes_values(
     assert "<script" not in page
     assert "http://" not in page
     assert "https://" not in page
+    for e in expectations:
+        state = "waived" if e.waived else "failed" if e.severity == "critical" else e.severity
+        assert f'<b class="{state}">{state}</b>' in page
 
 
 def test_few_small_files_are_no_evidence_and_many_are(layout: FlowHome) -> None:

@@ -36,7 +36,7 @@ class Finding(Frozen):
         | Literal[
             "waiting", "late", "unread", "incomplete", "not-replayed", "stopped", "sink-stale"
         ]
-        | Literal["lookup-missed", "lookup-amplified", "moved", "foreign", "altered"]
+        | Literal["lookup-missed", "lookup-amplified", "moved", "foreign", "altered", "expectation"]
     )
     subject: str
     detail: str

@@ -50,13 +50,13 @@ def lateness(
 
     spec, out = setting(ctx).spec(pipeline), Output(as_json)
     name = one_flow(spec, flow)
-    asked, accept = _asked(spec, name, of, time)
-    found = measured(asked, [] if accept is None else [accept])
+    asked, allowed = _asked(spec, name, of, time)
+    found = measured(asked, [] if allowed is None else [allowed])
     if plot is not None:
-        plot.write_text(_picture(f"{spec.pipeline}/{found.table}: {found.time}", found, accept))
+        plot.write_text(_picture(f"{spec.pipeline}/{found.table}: {found.time}", found, allowed))
         out.note(f"drawn in {plot}")
-    data = {"pipeline": spec.pipeline, "flow": name, "accept": accept, **as_dict(found)}
-    out.result(data, _text(spec.pipeline, found, accept))
+    data = {"pipeline": spec.pipeline, "flow": name, "allowed_lateness": allowed, **as_dict(found)}
+    out.result(data, _text(spec.pipeline, found, allowed))
 
 
 def _asked(
@@ -94,7 +94,7 @@ def _asked(
     return Asked.of_source(layout, table, column), declared.allowed_lateness
 
 
-def _text(pipeline: str, found: Lateness, accept: int | None) -> str:
+def _text(pipeline: str, found: Lateness, allowed: int | None) -> str:
     from draindown.base.formatting import count, percent
 
     untimed = f", {count(found.untimed)} without one" if found.untimed else ""
@@ -103,7 +103,7 @@ def _text(pipeline: str, found: Lateness, accept: int | None) -> str:
         return said
     covers = [
         [
-            f"{_delay(one.delay)}{' (accept)' if one.delay == accept else ''}",
+            f"{_delay(one.delay)}{' (allowed_lateness)' if one.delay == allowed else ''}",
             count(one.rows),
             percent(one.share),
         ]
@@ -150,9 +150,9 @@ def _delay(seconds: float) -> str:
     return age(seconds) if seconds >= 0 else f"{age(-seconds)} early"
 
 
-def _picture(title: str, found: Lateness, accept: int | None) -> str:
+def _picture(title: str, found: Lateness, allowed: int | None) -> str:
     from draindown.pages.lateness import DayBar, Point, picture
 
     curve = [Point(delay, at / 100) for at, delay in enumerate(found.percentiles, 1)]
     days = [DayBar(one.day.isoformat(), one.median, one.p95, one.most) for one in found.days]
-    return picture(title, curve, days, accept)
+    return picture(title, curve, days, allowed)

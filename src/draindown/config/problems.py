@@ -79,6 +79,8 @@ def _unknown_key(location: tuple[int | str, ...], value: object) -> str:
         return f"not supported: {renamed.UNSUPPORTED[key]}"
     if key in renamed.FOREIGN:
         return f"unknown key; write {renamed.FOREIGN[key]}"
+    if key in renamed.NEEDLESS:
+        return f"unknown key, and none is needed: {renamed.NEEDLESS[key]}"
     if not hint and key in _LATER:
         return f"not supported yet; allowed: {', '.join(allowed)}"
     return f"unknown key; allowed: {', '.join(allowed)}{hint}"

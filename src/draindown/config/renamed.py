@@ -6,8 +6,8 @@ refused, with the place and the new word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -19,15 +19,6 @@ _SINK = ("flows", ANY, "sinks|sinks", ANY)
 _SOURCE = ("flows", ANY, "source")
 
 
-def _same(value: object) -> object:
-    return value
-
-
-def _values(**words: object) -> Callable[[object], object]:
-    """Return what gives the new word for an old value, which stays if it has none."""
-    return lambda value: words.get(value, value) if isinstance(value, str) else value
-
-
 @dataclass(frozen=True)
 class Row:
     """A key that has another name, or none.
@@ -37,7 +28,7 @@ class Row:
         old: the key.
         new: the key that replaces it, by its path within the mapping; empty if none does.
         why: for people, what else there is to know; of a key without a new one, why it is gone.
-        value: gives the new value for an old one.
+        values: the new words for old values; others stay.
         silent: keys of the same mapping about which nothing else is said then.
     """
 
@@ -45,7 +36,7 @@ class Row:
     old: str
     new: Place
     why: str = ""
-    value: Callable[[object], object] = _same
+    values: Mapping[str, object] = field(default_factory=dict)
     silent: Sequence[str] = ()
 
     def message(self, value: object) -> str:
@@ -53,7 +44,7 @@ class Row:
         if not self.new:
             return f"is gone in version 1: {self.why}"
         name = ".".join(self.new)
-        found = self.value(value)
+        found = self.values.get(value, value) if isinstance(value, str) else value
         shown = f"; write `{_nested(self.new, found)}`" if _is_short(found) else ""
         return f"is `{name}` in version 1{shown}" + (f": {self.why}" if self.why else "")
 
@@ -83,24 +74,25 @@ RENAMED: Sequence[Row] = (
         ("flows", ANY, "top"),
         "ties",
         ("with_ties",),
-        value=_values(all=True, content=False),
+        values={"all": True, "content": False},
     ),
     Row(("flows", ANY, "processor"), "by", ("group_by",)),
     Row(("flows", ANY, "processor"), "expire", ("gap",)),
     Row(("flows", ANY, "processor"), "snapshot", ("state",)),
-    Row(("flows", ANY, "drift"), "new", ("new_columns",), value=_values(refuse="fail")),
+    Row(("flows", ANY, "drift"), "new", ("new_columns",), values={"refuse": "fail"}),
     Row(
         ("flows", ANY, "drift"),
         "missing",
         ("missing_columns",),
-        value=_values(refuse="fail", accept="allow"),
+        values={"refuse": "fail", "accept": "allow"},
     ),
-    Row(_SINK, "of", ("from",), value=_values(applied="table", quarantined="quarantine")),
+    Row(_SINK, "of", ("from",), values={"applied": "table", "quarantined": "quarantine"}),
     Row(
         _SINK,
         "delivery",
         ("kafka", "delivery"),
         "a Postgres sink has no choice: a batch is a transaction",
+        silent=["kafka"],
     ),
     Row((*_SINK, "kafka"), "keys", (), _KEYS),
     Row((*_SINK, "postgres"), "keys", (), _KEYS),
@@ -115,20 +107,20 @@ RENAMED: Sequence[Row] = (
 OLD_VALUES: Mapping[Place, Mapping[str, str]] = {
     ("flows", ANY, "drift", "new_columns"): {"refuse": "fail", "accept": "rescue"},
     ("flows", ANY, "drift", "missing_columns"): {"refuse": "fail", "accept": "allow"},
-    ("flows", ANY, "sinks", ANY, "from"): {"applied": "table", "quarantined": "quarantine"},
+    (*_SINK, "from"): {"applied": "table", "quarantined": "quarantine"},
 }
 """Values before version 1 of keys that bear their new name, and those of now."""
 _DERIVED_KEYS = "`keys` of `target`: the newest row per key is kept; without them rows are appended"
 _ORDER = "`sequence_by` of `target`, which orders the changes of a key"
 _STARTS = "`starting_offsets` of `kafka`: earliest, latest, or a time"
-_REBUILDS = "no key: `draindown rebuild PIPELINE/FLOW` reads everything again beside the table"
+_REBUILDS = "`draindown rebuild PIPELINE/FLOW` reads everything again beside the table"
 _HISTORY = "`stored_as_scd_type: 2` of `target`"
 _COMPARED = (
     "whole snapshots are not compared: of a key that one lacks nobody knows whether it is deleted or "
     "late. Append each with its time and its deletes as rows, and keep the history of that table: "
     "target: {keys: ..., sequence_by: ..., stored_as_scd_type: 2, apply_as_deletes: ...}"
 )
-_CHECKPOINT = "no key: draindown keeps what it has read in the lake"
+_CHECKPOINT = "draindown keeps what it has read in the lake"
 FOREIGN: Mapping[str, str] = {
     **dict.fromkeys(("primary_key", "primary_keys", "unique_key", "merge_key"), _DERIVED_KEYS),
     **dict.fromkeys(("cursor_field", "cursor", "incremental"), _ORDER),
@@ -139,11 +131,7 @@ FOREIGN: Mapping[str, str] = {
     **dict.fromkeys(("subscribe", "topic_list"), "`topics` of `kafka`"),
     "subscribePattern": "`topic_pattern` of `kafka`",
     **dict.fromkeys(("startingOffsets", "auto_offset_reset", "scan_startup_mode"), _STARTS),
-    **dict.fromkeys(("group_id", "group.id"), "no key: draindown keeps its offsets in the lake"),
-    **dict.fromkeys(("full_refresh", "full-refresh"), _REBUILDS),
-    "backfill": "no key: trigger a backfill of the DAG, or `draindown replay PIPELINE/FLOW`",
     **dict.fromkeys(("scd_type", "scd2"), _HISTORY),
-    **dict.fromkeys(("checkpoint", "checkpoint_location", "checkpointLocation"), _CHECKPOINT),
     "tests": "`expectations`: the name of a suite in expectations/",
     "schema": "`columns`: name and type of each column",
     **dict.fromkeys(
@@ -153,6 +141,13 @@ FOREIGN: Mapping[str, str] = {
     "sources": "one `source` per flow: a glob with braces takes several directories of one format",
 }
 """What people write first who come from other tools: what to write instead."""
+NEEDLESS: Mapping[str, str] = {
+    **dict.fromkeys(("group_id", "group.id"), "draindown keeps its offsets in the lake"),
+    **dict.fromkeys(("full_refresh", "full-refresh"), _REBUILDS),
+    "backfill": "trigger a backfill of the DAG, or `draindown replay PIPELINE/FLOW`",
+    **dict.fromkeys(("checkpoint", "checkpoint_location", "checkpointLocation"), _CHECKPOINT),
+}
+"""What people write too, and no key is: what does it."""
 UNSUPPORTED: Mapping[str, str] = {
     "ignore_null_updates": "it is of flows that read files or topics. Append all events, and take the "
     "newest value of each in a `query`: "
@@ -170,19 +165,23 @@ def problems(document: object) -> Iterator[tuple[Place, str, Sequence[Place]]]:
     """Yield the old words of a document: path, what to write, and the paths about which no further
     problem says anything new.
     """
+    replaced: list[Place] = []
+    for path, flow in _found(document, ("flows", ANY)):
+        for whole, message, silent in _reshaped(path, flow) if isinstance(flow, dict) else ():
+            replaced += silent
+            yield whole, message, silent
     for row in RENAMED:
         for path, parent in _found(document, row.place):
+            whole = (*path, row.old)
+            if any(whole[: len(part)] == part for part in replaced):
+                continue  # the new block has none of it
             if isinstance(parent, dict) and row.old in parent:
-                whole = (*path, row.old)
                 silent = [(*path, name) for name in row.silent]
                 yield whole, row.message(parent[row.old]), [whole, (*path, *row.new), *silent]
     for place, words in OLD_VALUES.items():
         for path, value in _found(document, place):
             if isinstance(value, str) and value in words:
                 yield path, f"`{value}` is `{words[value]}` in version 1", [path]
-    for path, flow in _found(document, ("flows", ANY)):
-        if isinstance(flow, dict):
-            yield from _reshaped(path, flow)
 
 
 def _found(value: object, place: Sequence[str], path: Place = ()) -> Iterator[tuple[Place, Any]]:
@@ -207,7 +206,7 @@ def _reshaped(path: Place, flow: Mapping[str, Any]) -> Iterator[tuple[Place, str
     old = {"left", "right", "times", "within", "between"}
     if isinstance(join, dict) and not old.isdisjoint(join):
         left, right = join.get("left", "LEFT"), join.get("right", "RIGHT")
-        block = _paired(join, old, right, named)
+        block = _paired(join, old, left, right, named)
         if "times" in join:
             first, second = (*_pair(join["times"]), "LEFT", "RIGHT")[:2]
             bound = join.get("between", ["0 minutes", join.get("within", "DURATION")])
@@ -216,21 +215,20 @@ def _reshaped(path: Place, flow: Mapping[str, Any]) -> Iterator[tuple[Place, str
     elif isinstance(lookup, dict) and named:
         right = lookup.get("table", "TABLE")
         left = next((name for name in named if name != right), "TABLE")
-        block = _paired(lookup, {"table"}, right, named)
+        block = _paired(lookup, {"table"}, left, right, named)
         if block.get("as_of") == "latest":
             del block["as_of"]
         yield (*path, "lookup"), _new_block("lookup", left, block), silent
 
 
 def _paired(
-    part: Mapping[str, Any], old: set[str], right: object, named: Mapping[str, Any]
+    part: Mapping[str, Any], old: set[str], left: object, right: object, named: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the block of a part that names its second table, whose own columns `on` names now."""
-    entry = named.get(str(right))
-    keys = entry.get("keys", {}) if isinstance(entry, dict) else {}
+    """Return the block of a part that names its second table; `on` names the columns of both."""
+    own, theirs = (_keys(named.get(str(table))) for table in (left, right))
     on = part.get("on", [])
-    if keys and isinstance(on, list):
-        on = {str(name): keys.get(name, name) for name in on}
+    if (own or theirs) and isinstance(on, list):
+        on = {str(own.get(name, name)): theirs.get(name, name) for name in map(str, on)}
     rest = {key: value for key, value in part.items() if key not in old | {"on"}}
     return {"table": right, "on": on, **rest}
 
@@ -244,12 +242,22 @@ def _name(table: object) -> str:
     return str(table.get("table")) if isinstance(table, dict) else str(table)
 
 
+def _keys(table: object) -> Mapping[str, object]:
+    """Return a source table's own columns by the keys that they are."""
+    keys = table.get("keys") if isinstance(table, dict) else None
+    return keys if isinstance(keys, dict) else {}
+
+
 def _pair(value: object) -> list[object]:
     return list(value) if isinstance(value, list) else []
 
 
 def _is_short(value: object) -> bool:
-    return not isinstance(value, dict | list) or len(_flow(value)) <= 60
+    """Return whether a value may be shown: one with mappings in it may have old words too."""
+    members = list(value.values()) if isinstance(value, dict) else value
+    if not isinstance(members, list):
+        return True
+    return not any(isinstance(one, dict) for one in members) and len(_flow(value)) <= 60
 
 
 def _nested(path: Place, value: object) -> str:

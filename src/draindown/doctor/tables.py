@@ -309,13 +309,13 @@ def _is_decided(request: Request, state: Unpublished, check: report.CheckPart) -
     """
     failed = [one for one in check.expectations if not one.success]
     judged = waivers.apply_waivers(request.layout, failed, state.table_id, state.version)
-    left = [one for one in judged if not one.waived]
+    left = [one for one in judged if one.refuses]
     held = all(verdict.success for verdict in quarantined_share.judged(request, state))
     return all(one.name == QUARANTINED_SHARE for one in left) and (held or not left)
 
 
 def _refused(step: report.StepReport, check: report.CheckPart) -> str:
-    failed = [one for one in check.expectations if not one.success and not one.waived]
+    failed = [one for one in check.expectations if one.refuses]
     names = ", ".join(printable(one.name) for one in failed[:3]) + (
         ", ..." if len(failed) > 3 else ""
     )

@@ -18,10 +18,9 @@ Verdict = Literal["passed", "passed with waivers", "failed"]
 
 def verdict(part: CheckPart) -> Verdict:
     """Return the verdict over all expectations in one word."""
-    failed = [e for e in part.expectations if not e.success]
-    if not all(e.waived for e in failed):
+    if any(e.refuses for e in part.expectations):
         return "failed"
-    return "passed with waivers" if failed else "passed"
+    return "passed with waivers" if any(e.waived for e in part.expectations) else "passed"
 
 
 def path(request: Request) -> str:
@@ -65,13 +64,15 @@ def render(content: dict[str, Any]) -> str:
 
 
 def _worst_first(e: Expectation) -> int:
-    return ("failed", "waived", "passed").index(_state(e))
+    return ("failed", "waived", "warning", "info", "passed").index(_state(e))
 
 
-def _state(e: Expectation) -> Literal["failed", "waived", "passed"]:
+def _state(e: Expectation) -> Literal["failed", "waived", "warning", "info", "passed"]:
     if e.success:
         return "passed"
-    return "waived" if e.waived else "failed"
+    if e.waived:
+        return "waived"
+    return "failed" if e.severity == "critical" else e.severity
 
 
 _SCOPES = {
@@ -102,7 +103,7 @@ _PAGE = """\
 body { margin: 0 auto; padding: 2rem 1.5rem 4rem; max-width: 76rem; color: var(--ink); background: var(--ground);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { margin: 0; font-size: 1.6rem; } h1 span { text-transform: capitalize; }
-.failed { color: var(--failed); } .waived { color: var(--waived); } .passed { color: var(--passed); }
+.failed { color: var(--failed); } .waived, .warning, .info { color: var(--waived); } .passed { color: var(--passed); }
 .lead { margin: .3rem 0 1.4rem; font-size: 1.05rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1.2rem; margin: 0 0 1.8rem; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }

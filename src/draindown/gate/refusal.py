@@ -6,6 +6,7 @@ import shlex
 
 from draindown.base import formatting
 from draindown.base.errors import GateFailed
+from draindown.base.findings import Finding
 from draindown.gate.published import QUARANTINED_SHARE, UNJUDGED
 from draindown.lake.home import FlowHome
 from draindown.runs.report import CheckPart, Expectation
@@ -24,8 +25,8 @@ def refusal(layout: FlowHome, part: CheckPart, *, keyed: bool) -> Refused:
     """Return the error for a failed check. It carries `part`. Only the rows of a keyed table can be
     withdrawn.
     """
-    failed = [e for e in part.expectations if not e.success and not e.waived]
-    shown = [_sentence(e) for e in failed[:_SHOWN_FAILURES]]
+    failed = [e for e in part.expectations if e.refuses]
+    shown = [sentence(e) for e in failed[:_SHOWN_FAILURES]]
     if len(failed) > len(shown):
         shown.append(f"and {len(failed) - len(shown)} more")
     judged = [
@@ -82,9 +83,23 @@ def _gate(verb: str, layout: FlowHome, e: Expectation) -> str:
     return f"draindown gate {verb} {layout.pipeline} {shlex.quote(e.name)} --flow {layout.flow}"
 
 
-def _sentence(e: Expectation) -> str:
+def findings(layout: FlowHome, part: CheckPart) -> list[Finding]:
+    """Return a finding for each expectation that failed and refuses nothing, by its severity."""
+    show = f"draindown gate show {layout.pipeline} --flow {layout.flow}"
+    failed = [e for e in part.expectations if e.is_noted]
+    return [
+        Finding(kind="expectation", subject=e.name, detail=f"{e.severity}: {told(e)}", next=show)
+        for e in failed
+    ]
+
+
+def sentence(e: Expectation) -> str:
+    """Return a failed expectation in words."""
+    return f"{e.name}: {told(e)}"
+
+
+def told(e: Expectation) -> str:
+    """Return how an expectation failed, in words."""
     counts = f"{e.unexpected:,} of {formatting.count(e.judged, 'row')}" if e.judged else ""
     sample = f"such as {', '.join(e.examples)}" if e.sample else ""
-    return f"{e.name}: " + ", ".join(
-        part for part in (counts, sample, formatting.shortened(e.detail)) if part
-    )
+    return ", ".join(part for part in (counts, sample, formatting.shortened(e.detail)) if part)

@@ -13,6 +13,11 @@ from typing import Any
 from draindown.config.expressions import check_code_free
 from draindown.gate.published import QUARANTINED_SHARE
 
+SEVERITIES = ("critical", "warning", "info")
+"""What an expectation may say of its failure, as Great Expectations has it. The first one, which is
+that of an expectation without, keeps a version from being published; others are a finding.
+"""
+
 
 def names(suite: Mapping[str, Any] | None) -> list[str]:
     """Return the name of each expectation of the suite, in its order, as waivers, reports and pages
@@ -46,6 +51,14 @@ def expectations_of(suite: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         {**config, "type": str(config.get("type") or config.get("expectation_type") or "?")}
         for config in listed
     ]
+
+
+def severities(suite: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the severity of each expectation by its name: critical unless the suite says
+    otherwise.
+    """
+    said = (config.get("severity") or SEVERITIES[0] for config in expectations_of(suite))
+    return dict(zip(names(suite), map(str, said), strict=True))
 
 
 def options(config: Mapping[str, Any]) -> dict[str, Any]:

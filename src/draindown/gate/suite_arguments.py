@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from draindown.config.names import near
+from draindown.gate.suite import SEVERITIES
 
 CONFIGURATION = (
     *("type", "expectation_type", "kwargs", "meta", "id", "notes", "description", "severity"),
@@ -41,6 +42,8 @@ def problems(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the keys and arguments of one expectation, whatever the rows are."""
     for key in config.keys() - set(CONFIGURATION):
         yield f"there is no key {key!r}{near(key, CONFIGURATION)}"
+    if config.get("severity") not in (None, *SEVERITIES):
+        yield f"severity is {config['severity']!r}; write {', '.join(SEVERITIES[:-1])} or {SEVERITIES[-1]}"
     known, given = arguments(config["type"]), config.get("kwargs") or {}
     if known is None:
         return

@@ -44,12 +44,12 @@ class DayBar:
 
 
 def picture(
-    title: str, curve: Sequence[Point], days: Sequence[DayBar], accept: float | None = None
+    title: str, curve: Sequence[Point], days: Sequence[DayBar], allowed: float | None = None
 ) -> str:
-    """Return the picture as SVG. `allowed_lateness`: the delay that a flow accepts, drawn as a line. Both
+    """Return the picture as SVG. `allowed`: the delay that a flow allows, drawn as a line. Both
     axes of delays are logarithmic: a minute and a month fit on one; what came before its time
     stands at their start."""
-    longest = max([1.0, *(one.delay for one in curve), *(one.most for one in days), accept or 0])
+    longest = max([1.0, *(one.delay for one in curve), *(one.most for one in days), allowed or 0])
     marks = [mark for mark in _MARKS if mark <= longest * 1.2]
     line = [(_across(one.delay, longest), _up(one.share, _UPPER)) for one in curve]
     bars = [_bar(at, one, len(days), longest) for at, one in enumerate(days)]
@@ -74,9 +74,9 @@ def picture(
         line=" ".join(_steps(line)),
         bars=bars,
         labels=[bar for at, bar in enumerate(bars) if at % -(-len(bars) // _MOST_LABELS) == 0],
-        accept=None
-        if accept is None
-        else {"x": _across(accept, longest), "y": _down(accept, longest), "text": age(accept)},
+        allowed=None
+        if allowed is None
+        else {"x": _across(allowed, longest), "y": _down(allowed, longest), "text": age(allowed)},
     )
 
 

@@ -133,20 +133,22 @@ def _gate_lines(check: CheckPart, *, idle: bool) -> list[str]:
         judged = f"the quarantined share held; {none}" if check.expectations else none
         return labelled("check", [f"{judged}; {_published(check)}"])
     failed = [e for e in expectations if not e.success]
-    refused = [e for e in failed if not e.waived]
+    refused, noted = [e for e in failed if e.refuses], [e for e in failed if e.is_noted]
+    waived = [e for e in failed if e.waived]
     held, all_ = len(expectations) - len(failed), count(len(expectations), "expectation")
     rows = f"on {count(check.changed_rows, 'changed row')}"
-    counts = (
-        f"FAILED: {len(refused)} of {all_} failed {rows}"
-        if refused
-        else f"{held} of {all_} held {rows}"
-    )
-    waived = f", {len(failed) - len(refused)} waived" if len(failed) > len(refused) else ""
-    lines = [f"{counts}{waived}; {_published(check)}"]
-    shown = (*refused, *(e for e in failed if e.waived))[:_MOST_EXPECTATIONS]
+    counts = f"{held} of {all_} held {rows}"
+    if refused:
+        counts = f"FAILED: {len(refused)} of {all_} failed {rows}"
+    counts += f", {len(waived)} waived" if waived else ""
+    counts += f", {len(noted)} failed as warning or info" if noted else ""
+    lines = [f"{counts}; {_published(check)}"]
+    shown = (*refused, *waived)[:_MOST_EXPECTATIONS]
     lines += [line for e in shown for line in _expectation(e)]
     more = (
-        [f"and {len(failed) - _MOST_EXPECTATIONS} more"] if len(failed) > _MOST_EXPECTATIONS else []
+        [f"and {len(refused) + len(waived) - len(shown)} more"]
+        if len(refused) + len(waived) > len(shown)
+        else []
     )
     more += [f"page: {printable(check.page)}"] if failed and check.page else []
     lines += [";  ".join(more)] if more else []

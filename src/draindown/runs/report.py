@@ -103,6 +103,7 @@ class Expectation(Frozen):
         unexpected: failing rows of the `judged` rows.
         sample: the first failing values.
         judged_by: how it was evaluated.
+        severity: that of the suite. One that is not critical fails no check.
     """
 
     name: str
@@ -114,6 +115,17 @@ class Expectation(Frozen):
     sample: list[Any] = Field(default_factory=list)
     detail: str = ""
     judged_by: Literal["", "one aggregation", "Great Expectations", "the ledger"] = ""
+    severity: Literal["critical", "warning", "info"] = "critical"
+
+    @property
+    def refuses(self) -> bool:
+        """Whether it keeps the version from being published."""
+        return not self.success and not self.waived and self.severity == "critical"
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether it failed and is a finding, and nothing else."""
+        return not self.success and not self.waived and self.severity != "critical"
 
     @property
     def examples(self) -> list[str]:

@@ -79,7 +79,10 @@ def check(request: Request, spark: SparkSession) -> StepReport:
         gate_page.write(request, part)
     if gate_page.verdict(part) == "failed":
         raise refusal.refusal(request.layout, part, keyed=request.declared.target.kind.addressable)
-    others = foreign.findings(request.layout, request.declared, state)
+    others = [
+        *foreign.findings(request.layout, request.declared, state),
+        *refusal.findings(request.layout, part),
+    ]
     if rows is None:
         return report.of(
             request, started, "idle", findings=others, check=_carried(request, state, part)
@@ -151,9 +154,11 @@ def _expectations(request: Request, state: Unpublished, rows: Rows) -> list[Expe
     )
     target = request.declared.target
     open_rows = None if target.history is None else table.where(F.col(END_AT).isNull())
-    return judge.judge(
+    judged = judge.judge(
         request.suite, changed, table, target.row_keys, _proven(rows, state), open_rows
     )
+    severities = gate_suite.severities(request.suite)
+    return [one.model_copy(update={"severity": severities[one.name]}) for one in judged]
 
 
 def _refuse_wrong_suite(request: Request, table: DataFrame, waived: Collection[str]) -> None:
