@@ -139,11 +139,11 @@ def test_a_good_run_reads_as_a_person_would_say_it() -> None:
     [
         (
             [failing(severity="warning")],
-            "passed: 1 of 2 expectations on 336,000 changed rows held, 1 failed as warning or info;",
+            "1 of 2 expectations held on 336,000 changed rows, 1 failed as warning or info;",
         ),
         (
             [failing(severity="warning"), failing(name="c")],
-            "FAILED: 1 of 3 expectations on 336,000 changed rows failed, 1 failed as warning or info;",
+            "FAILED: 1 of 3 expectations failed on 336,000 changed rows, 1 failed as warning or info;",
         ),
     ],
 )

@@ -15,7 +15,7 @@ import yaml
 Place = tuple[str, ...]
 ANY = "*"
 """In the place of a row: any name, such as that of a flow."""
-_SINK = ("flows", ANY, "sinks|sinks", ANY)
+_SINK = ("flows", ANY, "sinks|also_to", ANY)
 _SOURCE = ("flows", ANY, "source")
 
 
@@ -52,7 +52,7 @@ class Row:
 _RECORDS = "draindown makes its own where it may; `draindown plan` says what to run if it may not"
 _KEYS = "the keys of a sink are those of the target"
 RENAMED: Sequence[Row] = (
-    Row(("flows", ANY), "sinks", ("sinks",)),
+    Row(("flows", ANY), "also_to", ("sinks",)),
     Row(("flows", ANY), "accept", ("allowed_lateness",)),
     Row(("flows", ANY), "per", ("query",), silent=["source"]),
     Row(("flows", ANY), "deadline", ("max_duration",)),
