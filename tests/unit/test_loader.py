@@ -140,11 +140,16 @@ def test_a_good_file(tmp_path: Path) -> None:
         ("lake: lake", "", "1:1: lake", "is required"),
         (
             "lake: lake",
-            "lake: lake\nretries: 1.5",
-            "3:10: retries",
+            "lake: lake\nairflow: {retries: 1.5}",
+            "3:20: airflow.retries",
             "must be a whole number, not 1.5",
         ),
-        ("lake: lake", "lake: lake\nretries: 11", "3:10: retries", "must be at most 10, not 11"),
+        (
+            "lake: lake",
+            "lake: lake\nairflow: {retries: 11}",
+            "3:20: airflow.retries",
+            "must be at most 10, not 11",
+        ),
         ("lake: lake", "lake: lake\ntags: a", "3:7: tags", "must be a list"),
         ("lake: lake", "lake: lake\ntags: [a, '']", "3:11: tags[1]", "is empty"),
         ("lake: lake", 'lake: lake\nschedule: "@once"', "3:11: schedule", "by hand"),
@@ -332,7 +337,7 @@ def test_all_problems_at_once_sorted_by_line(tmp_path: Path) -> None:
         .replace("pipeline: flights", "pipeline: F")
         .replace("id: str", "id: sr")
     )
-    text = text.replace("lake: lake", "lake: ${LAKE}") + "retries: 11\n"
+    text = text.replace("lake: lake", "lake: ${LAKE}") + "airflow: {retries: 11}\n"
     error = refused(write(tmp_path, text))
     assert places(error) == [
         "1:11: pipeline",
@@ -340,7 +345,7 @@ def test_all_problems_at_once_sorted_by_line(tmp_path: Path) -> None:
         "5:5: flows.flights.source.format",
         "7:7: flows.flights.source.formt",
         "9:11: flows.flights.columns.id",
-        "14:10: retries",
+        "14:20: airflow.retries",
     ]
     assert error.next[0] == "export LAKE=..."
 
@@ -476,7 +481,7 @@ def test_single_writers_across_files(tmp_path: Path, old: str, new: str, shared:
 def test_a_broken_file_has_no_lake_where_its_variable_is_not_set(
     tmp_path: Path, written: str, lake: str
 ) -> None:
-    for broken in (GOOD + "retries: 11\n", GOOD + "{"):
+    for broken in (GOOD + "airflow: {retries: 11}\n", GOOD + "{"):
         write(tmp_path, broken.replace("lake: lake", f"lake: {written}"), "a.yaml")
         (found,) = load_all(tmp_path, {})
         assert isinstance(found, BrokenPipeline)
@@ -553,7 +558,7 @@ def test_find_in_an_empty_project(tmp_path: Path) -> None:
 def test_digest_follows_meaning_not_spelling(tmp_path: Path) -> None:
     spec = load(write(tmp_path, GOOD), {})
     respelled = GOOD.replace("string not null", "STRING  NOT NULL").replace(
-        "lake: lake", "retries: 2\nlake: '${L}/'"
+        "lake: lake", "airflow: {retries: 2}\nlake: '${L}/'"
     )
     assert digest(spec) == digest(load(write(tmp_path, respelled), {"L": "lake"}))
     assert digest(spec) == digest(PipelineSpec.model_validate_json(spec.model_dump_json()))

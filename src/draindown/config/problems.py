@@ -12,6 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from draindown.config.airflow_settings import REFUSED
 from draindown.config.derived import KINDS, DerivedFlow
 from draindown.config.landing import FlowSpec
 from draindown.config.models import DERIVED_FORM, LANDING_FORM, PipelineSpec
@@ -33,6 +34,7 @@ _LATER = frozenset(("changes", "watermark")) | {
 
 
 _WAYS_OUT = {
+    **REFUSED,
     "ignore_null_updates": "it is of flows that read files or topics. Append all events, and take the newest value of "
     "each in a `per` query: (max(struct(updated_at, status)) filter (where status is not null)).status",
     **dict.fromkeys(
@@ -45,15 +47,30 @@ _WAYS_OUT = {
     "gives each row the columns of the one row that was valid then",
 }
 """What Spark has, or a part of another kind, and this one has not, each with what does it."""
+_MOVED = {
+    "retries": "is airflow.retries now: write `airflow: {retries: 2}`",
+    "max_active_tasks": "is airflow.max_active_tasks now: write `airflow: {max_active_tasks: 2}`",
+    "form": "is mode now: `lease: {mode: shared}`",
+    "expires": "is duration now: `lease: {mode: shared, duration: 60s}`",
+}
+"""What had another name or place."""
 
 
-def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
+def explain(
+    error: ValidationError, document: Document, root: type[BaseModel] = PipelineSpec
+) -> Iterator[Problem]:
     """Yield one problem for each error. A value that already has a problem of its own yields no
     further one.
+
+    `root`: the model of the document.
     """
-    known = {p.path for p in document.problems if p.path and p.mark == document.values.get(p.path)}
+    known = {
+        p.path
+        for p in document.problems
+        if p.path and (p.variable or p.mark == document.values.get(p.path))
+    }
     for details in _details(error):
-        for problem in _problems(details, document):
+        for problem in _problems(details, document, root):
             if not any(problem.path[: len(path)] == path for path in known):
                 yield problem
 
@@ -70,7 +87,9 @@ def _details(error: ValidationError) -> Iterator[ErrorDetails]:
             yield details
 
 
-def _problems(details: ErrorDetails, document: Document) -> Iterator[Problem]:
+def _problems(
+    details: ErrorDetails, document: Document, root: type[BaseModel]
+) -> Iterator[Problem]:
     path = tuple(str(part) for part in details["loc"] if part not in _TAGS)
     kind = details["type"]
     if kind == "combination":
@@ -78,32 +97,35 @@ def _problems(details: ErrorDetails, document: Document) -> Iterator[Problem]:
             whole = (*path, *inner)
             yield Problem(document.key_mark(whole), whole, message)
     elif kind == "extra_forbidden":
-        yield Problem(document.key_mark(path), path, _unknown_key(details["loc"], document.value))
+        message = _unknown_key(details["loc"], document.value, root)
+        yield Problem(document.key_mark(path), path, message)
     elif kind == "missing" or _KEY in details["loc"]:
         yield Problem(document.key_mark(path), path, _message(details))
     else:
         yield Problem(document.value_mark(path), path, _message(details))
 
 
-def _unknown_key(location: tuple[int | str, ...], value: object) -> str:
+def _unknown_key(location: tuple[int | str, ...], value: object, root: type[BaseModel]) -> str:
     *path, key = (str(part) for part in location)
-    allowed = _keys_at(path, value)
+    allowed = _keys_at(path, value, root)
+    if key in _MOVED:
+        return _MOVED[key]
     if key in _WAYS_OUT:
         return f"not supported: {_WAYS_OUT[key]}"
     hint = near(key, allowed)
-    if key in KINDS and path[-1] == LANDING_FORM:
+    if key in KINDS and path[-1:] == [LANDING_FORM]:
         return "derives a table from another one: it needs `source: {table: NAME}` in the place of files"
     if not hint and key in _LATER:
         return f"not supported yet; allowed: {', '.join(allowed)}"
     return f"unknown key; allowed: {', '.join(allowed)}{hint}"
 
 
-def _keys_at(path: Iterable[str], value: Any) -> list[str]:
+def _keys_at(path: Iterable[str], value: Any, root: type[BaseModel]) -> list[str]:
     """Return the keys that the model at a path accepts. The path has the form of each flow.
 
     `value`: the document, which says of which kind a source is.
     """
-    kind: object = PipelineSpec
+    kind: object = root
     for part in path:
         if part in _FORMS:
             kind = _FORMS[part]

@@ -35,7 +35,8 @@ from draindown.config.source import (
 from draindown.config.units import Duration, Size
 
 _NEVER = "none"
-_OF_CSV = ("header", "delimiter", "quote", "escape", "null_marker")
+OF_CSV = ("header", "delimiter", "quote", "escape", "null_marker")
+"""Keys of a source of files that count for format csv only."""
 _NAMES = {"type": "string", "enum": list(FORMATS)}
 
 
@@ -205,7 +206,7 @@ class FilesSource(SourceSpec):
             reason = f"counts for format csv only, not for {self.format}"
             changed = [
                 name
-                for name in _OF_CSV
+                for name in OF_CSV
                 if getattr(self, name) != type(self).model_fields[name].default
             ]
             problems += [((name,), reason) for name in changed]
