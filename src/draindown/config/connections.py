@@ -158,4 +158,4 @@ def _with_keys(
             where = f"{mark.file + ':' if mark.file else 'line '}{mark.line}"
             what = f"connection {name} sets it, too ({where}): keep one of the two"
             found.append(Problem(key.mark, (*path, key.text), what))
-    return mapping(rest.mark, [*rest.pairs, *keys[1].pairs])
+    return overlaid(rest, keys[1])

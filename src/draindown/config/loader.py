@@ -119,7 +119,10 @@ def merged(path: Path, text: str, environ: Mapping[str, str], given: Layers | No
             path, [Problem(error.mark, (), error.message)], tried=_tried(path, given)
         ) from None
     if problems:
-        raise invalid(path, [*problems, *document.problems], tried=_tried(path, given))
+        problems += document.problems
+        if given is not None and given.lenient:
+            problems = [one for one in problems if not one.variable] or problems
+        raise invalid(path, problems, tried=_tried(path, given))
     return document
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from draindown.base.errors import TerminalError
 from draindown.config.airflow_settings import AirflowSpec
@@ -21,7 +21,7 @@ from draindown.config.file_errors import invalid, read_text
 from draindown.config.layers import FLOW_KEYS, Layers, place_of_lake
 from draindown.config.lease import LeaseSpec
 from draindown.config.models import PipelineSpec
-from draindown.config.names import Identifier, near
+from draindown.config.names import Identifier, lake_root, near
 from draindown.config.nodes import (
     Budget,
     entry,
@@ -51,8 +51,8 @@ def _of_pipeline(key: str) -> Any:
     return PipelineSpec.model_fields[key].rebuild_annotation()
 
 
-_Owner, _Tags, _Lake = _of_pipeline("owner"), _of_pipeline("tags"), _of_pipeline("lake")
-_Schedule = _of_pipeline("schedule")
+_Owner, _Tags, _Schedule = map(_of_pipeline, ("owner", "tags", "schedule"))
+_Lake = Annotated[_of_pipeline("lake"), AfterValidator(lake_root)]
 
 
 class Defaults(Model):
@@ -164,9 +164,8 @@ def layers(file: Path, environ: Mapping[str, str], *, lenient: bool = False) -> 
         raise _invalid(
             file, [Problem(root.mark, (), "must be keys and values, such as `lake: lake`")]
         )
-    made = _Project(file, root, environ)
     try:
-        return made.layers(lenient)
+        return _Project(file, root, environ).layers(lenient)
     except DocumentError as error:
         raise _invalid(file, [Problem(error.mark, (), error.message)]) from None
 
@@ -264,7 +263,7 @@ class _Project:
             raise _invalid(self._file, found)
 
     def _checked(self, templates: Mapping[str, Node]) -> MappingNode:
-        """Return the file without the insides of templates, and without other environments."""
+        """Return the file without the insides of templates and of other environments."""
         root, empty = self._root, []
         for name, node in templates.items():
             is_map = isinstance(node, MappingNode)
@@ -276,7 +275,10 @@ class _Project:
             root = overlaid(root, mapping(root.mark, [(found[0], keys)]))
         found = entry(root, "environments")
         if found is not None and isinstance(found[1], MappingNode):
-            own = [pair for pair in found[1].pairs if _is(pair[0], self.chosen)]
+            own = [
+                pair if _is(pair[0], self.chosen) else (pair[0], mapping(pair[1].mark, []))
+                for pair in found[1].pairs
+            ]
             root = overlaid(root, mapping(root.mark, [(found[0], mapping(found[1].mark, own))]))
         return root
 

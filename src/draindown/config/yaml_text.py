@@ -24,9 +24,11 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    if "\n" in value and not value.startswith((" ", "\n")):
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|")
     style = None if is_text(value) else "'"
+    if any(line != line.strip() or not line.isprintable() for line in value.split("\n")):
+        style = '"'
+    elif "\n" in value:
+        style = "|"
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
@@ -53,4 +55,4 @@ def literal(value: Any) -> Any:
         return {key: literal(one) for key, one in value.items()}
     if isinstance(value, list):
         return [literal(one) for one in value]
-    return _REFERENCE.sub("$$$$", value) if isinstance(value, str) else value
+    return _REFERENCE.sub("$$", value) if isinstance(value, str) else value
