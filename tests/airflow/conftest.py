@@ -35,7 +35,7 @@ PIPELINE = """\
 pipeline: {name}
 description: for tests
 lake: lake
-retries: 3
+airflow: {{retries: 3}}
 owner: tests
 flows:
   first:

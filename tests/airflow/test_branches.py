@@ -20,8 +20,7 @@ PIPELINES = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines"
 PIPELINE = f"""\
 pipeline: tree
 lake: lake
-retries: 0
-max_active_tasks: 3
+airflow: {{retries: 0, max_active_tasks: 3}}
 {tree.DECLARED}"""
 WORK = PlanPart(backlog=Backlog(units=2, bytes=10), batches=1, drain=True, check=True, compact=True)
 

@@ -32,7 +32,7 @@ PIPELINE = """\
 pipeline: p
 schedule: "@daily"
 lake: lake
-retries: 0
+airflow: {retries: 0}
 flows:
   g:
     source: {files: in/*, format: json}

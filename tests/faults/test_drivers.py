@@ -276,7 +276,7 @@ def test_driver_on_another_host_that_was_followed_commits_nothing(
     """A shared lease: its host freezes, the next driver follows it and drains everything, then it
     wakes.
     """
-    flow = lakes.FLOW | {"lease": {"form": "shared", "expires": 5}}
+    flow = lakes.FLOW | {"lease": {"mode": "shared", "duration": 5}}
     landings = [lakes.lake(tmp_path / place, flow=flow) for place in lakes.PLACES]
     places = enumerate(landings)
     driver = Driver(

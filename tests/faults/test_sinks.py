@@ -28,7 +28,7 @@ from tests.landing import Landing
 SEEDS, KILLS = 20, 3
 PLACES = ("Postgres restarted", "Postgres gone", "Postgres frozen", "Postgres, another password")
 PLACES += ("broker gone", "broker gone, sent once", "broker frozen")
-_LEASE = {"form": "shared", "expires": 5}
+_LEASE = {"mode": "shared", "duration": 5}
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900)]
 
 

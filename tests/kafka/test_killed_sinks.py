@@ -78,7 +78,7 @@ def test_a_driver_that_thaws_after_another_one_took_over_changes_nothing(
     """A shared lease: the host freezes, the lease runs out, a driver on another host drains all,
     the first thaws.
     """
-    lease = {"form": "shared", "expires": 5}
+    lease = {"mode": "shared", "duration": 5}
     flow = sinks.flow_of(tmp_path / "project", cluster, topic, postgres, lease=lease)
     for number in range(BATCHES):
         sinks.deliver(flow, random.Random(gap), number)

@@ -35,7 +35,7 @@ from draindown.spark.targets.resolution import FATE
 from tests.flowfiles import take_in
 from tests.landing import Landing
 
-SHARED = LeaseSpec.model_construct(form="shared", expires=8)
+SHARED = LeaseSpec.model_construct(mode="shared", duration=8)
 
 
 class SharedLanding(Landing):
@@ -44,7 +44,7 @@ class SharedLanding(Landing):
     def __init__(self, home: Path) -> None:
         super().__init__(home, source={"max_files_per_trigger": 1})
         self.spec = self.spec.model_copy(update={"lease": SHARED})
-        self.epochs = Epochs(f"{self.layout.lease}/epochs", SHARED.expires)
+        self.epochs = Epochs(f"{self.layout.lease}/epochs", SHARED.duration)
 
     def values(self) -> list[tuple[str, int]]:
         return sorted((row["id"], row["a"]) for row in self.rows("id, a"))
@@ -59,7 +59,7 @@ class SharedLanding(Landing):
 
 def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> None:
     """A MERGE of batch 1 in whose middle another host takes the lease over, fences, and leaves."""
-    layout, terms, root = landing.layout, SHARED.expires, str(Path(__file__).parents[2])
+    layout, terms, root = landing.layout, SHARED.duration, str(Path(__file__).parents[2])
 
     def overtake() -> None:
         try:
@@ -73,7 +73,7 @@ def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> 
         from draindown.lease import locks
 
         locks._kernel = lambda: "another"
-        shared = LeaseSpec.model_construct(form="shared", expires=terms)
+        shared = LeaseSpec.model_construct(mode="shared", duration=terms)
         with lease_of(layout, shared, owner="another", run_id="another"):
             pass
 
@@ -165,7 +165,7 @@ def test_driver_that_was_followed_stops_at_its_next_step(
         def reached(at: str, step: str = step, follower: int = before + 2) -> None:
             if at == step:  # a host that saw no heartbeat, and died itself
                 assert landing.epochs.claim(
-                    follower, {"owner": "another", "expires": SHARED.expires}
+                    follower, {"owner": "another", "expires": SHARED.duration}
                 )
 
         request = landing.request(run_id=step)

@@ -177,7 +177,7 @@ def test_a_shared_lease_says_at_work_while_its_heartbeat_is_fresh_and_only_of_ot
 ) -> None:
     asked = drained(tmp_path)
     path = asked.layout.start(asked.run_id, "drain").at_work
-    terms = LeaseSpec(form="shared", expires=600)
+    terms = LeaseSpec(mode="shared", duration=600)
     with lease_of(asked.layout, terms, owner="me", run_id=asked.run_id):
         Document(path).write({"pid": 1, "host": socket.gethostname(), "at": AT.isoformat()})
         assert look(asked).state == "at work", "its JVM may outlive its Python"

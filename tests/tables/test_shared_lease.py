@@ -57,7 +57,7 @@ from draindown.lease.shared import CLOCK, Clock
 from draindown.config.lease import LeaseSpec
 root, name, expires, skips = sys.argv[1:]
 locks._kernel = lambda: name
-layout, terms = FlowHome(root, "p", "f", "t"), LeaseSpec.model_construct(form="shared", expires=float(expires))
+layout, terms = FlowHome(root, "p", "f", "t"), LeaseSpec.model_construct(mode="shared", duration=float(expires))
 clock = Clock(itertools.count(step=int(skips)).__next__, lambda _: None) if skips != "0" else CLOCK
 print("ready", flush=True)
 while sys.stdin.readline():
@@ -153,14 +153,14 @@ class Skipping:
         return Clock(lambda: self.passed, self.pause)
 
 
-def shared(root: Path, name: str = "me", form: str = "shared", clock: Clock = CLOCK) -> Lease:
-    terms = LeaseSpec.model_construct(form=form, expires=EXPIRES)  # type: ignore[arg-type]
+def shared(root: Path, name: str = "me", mode: str = "shared", clock: Clock = CLOCK) -> Lease:
+    terms = LeaseSpec.model_construct(mode=mode, duration=EXPIRES)  # type: ignore[arg-type]
     return lease_of(layout(root), terms, owner=name, run_id=name, clock=clock)
 
 
-def after_the_wait(root: Path, name: str = "me", form: str = "shared") -> Lease:
+def after_the_wait(root: Path, name: str = "me", mode: str = "shared") -> Lease:
     """The lease for who follows one that is dead."""
-    return shared(root, name, form, Skipping().clock)
+    return shared(root, name, mode, Skipping().clock)
 
 
 def until(there: Callable[[], Any]) -> None:

@@ -507,7 +507,7 @@ def test_plan_shows_what_waits_and_why(
     code, out, _ = typed(capsys, "plan", "orders", "--json")
     assert json.loads(out)["flows"]["orders"]["plan"]["backlog"]["units"] == 1
     assert json.loads(out)["flows"]["orders"]["holder"] is None
-    shared = LeaseSpec(form="shared")
+    shared = LeaseSpec(mode="shared")
     with lease_of(spec.layout("orders"), shared, owner="me\x1b", run_id="r"):
         _, out, _ = typed(capsys, "plan", "orders")
         assert (

@@ -109,7 +109,7 @@ def _program() -> Any:
 def _problem(words: list[str]) -> str | None:
     """What the command line says about these words, without doing what they ask for."""
     here = _program()
-    if words[:1] == ["--root"]:
+    while words[:1] in (["--root"], ["--env"]):
         words = words[2:]
     while words and words[0] in getattr(here, "commands", {}):
         here, words = here.commands[words[0]], words[1:]

@@ -715,7 +715,7 @@ def test_of_sizes_only_copy_on_write_may_be_none(given: object, size: int) -> No
 
 def test_a_pipeline_has_defaults() -> None:
     spec = pipeline()
-    assert (spec.schedule, spec.owner, spec.tags, spec.retries, spec.description) == (
+    assert (spec.schedule, spec.owner, spec.tags, spec.airflow.retries, spec.description) == (
         None,
         "draindown",
         [],
@@ -802,16 +802,16 @@ def test_names_are_identifiers(name: str) -> None:
 
 
 def test_leases_are_local_unless_said_otherwise() -> None:
-    assert (pipeline().lease.form, pipeline().lease.expires) == ("local", 60)
-    shared = pipeline(lease={"form": "shared", "expires": "2 minutes"})
-    assert (shared.lease.form, shared.lease.expires) == ("shared", 120)
+    assert (pipeline().lease.mode, pipeline().lease.duration) == ("local", 60)
+    shared = pipeline(lease={"mode": "shared", "duration": "2 minutes"})
+    assert (shared.lease.mode, shared.lease.duration) == ("shared", 120)
     assert PipelineSpec.model_validate_json(shared.model_dump_json()) == shared
-    for lease in ({"form": "shared", "expires": "4s"}, {"form": "remote"}, {"owner": "me"}):
+    for lease in ({"mode": "shared", "duration": "4s"}, {"mode": "remote"}, {"owner": "me"}):
         with pytest.raises(ValidationError):
             pipeline(lease=lease)
     with pytest.raises(ValidationError) as caught:
-        pipeline(lease={"expires": "2 minutes"})
-    assert list(problems(caught.value)) == ["lease.expires"]
+        pipeline(lease={"duration": "2 minutes"})
+    assert list(problems(caught.value)) == ["lease.duration"]
 
 
 def test_specs_survive_their_own_dump() -> None:

@@ -26,6 +26,7 @@ from draindown.airflow import unreached
 from draindown.airflow.operators import StepOperator
 from draindown.airflow.outcome import OnlyIfItHelps, fail_with, say_next
 from draindown.airflow.plans import PlanAllOperator, PlanOperator
+from draindown.airflow.requests import ENVIRONMENT_PARAM
 from draindown.airflow.wording import doc_of, doc_of_broken
 from draindown.base import clock
 from draindown.base.errors import TerminalError
@@ -115,7 +116,7 @@ def _accepted(spec: PipelineSpec, home: Path) -> DAG:
 def _scheduled(spec: PipelineSpec) -> str | None:
     """Return the schedule of the pipeline, or FALLBACK if Airflow refuses it."""
     try:
-        timetable = _timetable(spec.schedule)
+        timetable = _timetable(spec.schedule, spec.airflow.timezone)
         if timetable is not None:
             timetable.validate()
     except Exception:  # noqa: BLE001 - the schedule is what Airflow refused
@@ -123,14 +124,16 @@ def _scheduled(spec: PipelineSpec) -> str | None:
     return spec.schedule
 
 
-def params(flows: Iterable[str]) -> dict[str, Param]:
+def params(flows: Iterable[str], environment: str = "") -> dict[str, Param]:
     """Return the params of a run, in the order of the trigger form.
+
+    `environment`: for which the DAG is built; "" without environments.
 
     Airflow validates each one against its JSON schema before the run starts. `requests` validates
     their combination.
     """
     bound: dict[str, Any] = {"section": "Bounds"}
-    return {
+    return _environment_param(environment) | {
         "mode": Param(
             "drain",
             title="Mode",
@@ -186,6 +189,19 @@ def params(flows: Iterable[str]) -> dict[str, Param]:
     }
 
 
+def _environment_param(environment: str) -> dict[str, Param]:
+    if not environment:
+        return {}
+    said = Param(
+        environment,
+        title="Environment",
+        type="string",
+        enum=[environment],
+        description="The environment that this DAG is built for.",
+    )
+    return {ENVIRONMENT_PARAM: said}
+
+
 def _moment(title: str, what: str) -> Param:
     # the format gives the form a date picker; the pattern checks the value, as a server may lack
     # the format's library
@@ -200,22 +216,30 @@ def _moment(title: str, what: str) -> Param:
     )
 
 
-def _timetable(schedule: str | None) -> CronDataIntervalTimetable | None:
+def _timetable(schedule: str | None, timezone: str = "UTC") -> CronDataIntervalTimetable | None:
     # for a plain cron string Airflow gives runs no data interval; a backfill replays its interval
-    return CronDataIntervalTimetable(schedule, timezone="UTC") if schedule else None
+    return CronDataIntervalTimetable(schedule, timezone=timezone) if schedule else None
+
+
+def _default_args(spec: PipelineSpec) -> dict[str, Any]:
+    """Return the arguments of all tasks. Without pool and queue, Airflow's own settings choose."""
+    settings = spec.airflow
+    given = {"pool": settings.pool, "queue": settings.queue}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return {"owner": spec.owner, "retries": settings.retries, **_PATIENT, **chosen}
 
 
 def _pipeline(spec: PipelineSpec) -> DAG:
     with DAG(
         dag_id=spec.pipeline,
         description=spec.description or None,
-        schedule=_timetable(spec.schedule),
+        schedule=_timetable(spec.schedule, spec.airflow.timezone),
         start_date=_BORN,
         catchup=False,
         max_active_runs=1,
-        max_active_tasks=spec.max_active_tasks,
-        default_args={"owner": spec.owner, "retries": spec.retries, **_PATIENT},
-        params=params(spec.flows),
+        max_active_tasks=spec.airflow.max_active_tasks,
+        default_args=_default_args(spec),
+        params=params(spec.flows, spec.environment),
         tags=["draindown", *spec.tags],
         doc_md=doc_of(spec),
     ) as dag:

@@ -13,7 +13,12 @@ from draindown.airflow import fused, secrets
 from draindown.airflow.outcome import fail, panics_named
 from draindown.airflow.plan_log import log_plan
 from draindown.airflow.requests import left_out, project_root, refuse_contradictions, request_for
-from draindown.airflow.task import fail_unreached, request_of, skip_other_flows
+from draindown.airflow.task import (
+    fail_unreached,
+    refuse_other_environment,
+    request_of,
+    skip_other_flows,
+)
 from draindown.base import clock
 from draindown.base.errors import DraindownError
 from draindown.config.models import PipelineSpec
@@ -45,6 +50,7 @@ class PlanAllOperator(BaseOperator):
         from draindown.planning.idle import idle  # imports deltalake
         from draindown.runs.card import card
 
+        refuse_other_environment(self.spec, context)
         params: Mapping[str, Any] = context["params"]
         not_for = {flow: why for flow in self.spec.flows if (why := left_out(params, flow))}
         try:

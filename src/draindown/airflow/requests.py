@@ -20,6 +20,9 @@ from draindown.runs.request import Again, Request, Step
 
 PARAMS = ("mode", "from", "to", "again", "flow", "max_batches", "max_minutes", "force_compact")
 """Names of the params of a run, in the order of the trigger form."""
+ENVIRONMENT_PARAM = "environment"
+"""Name of the param that says for which environment a DAG is built, in a project with environments.
+"""
 _MOST, _SHOWN = 5, 80  # unknown names in an error, and characters of each
 ROOT_VARIABLE = "DRAINDOWN_ROOT"
 
@@ -77,17 +80,18 @@ def refuse_conf(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
     Airflow drops them.
     """
     conf, params = context["dag_run"].conf or {}, context["params"]
-    unknown = [name for name in conf if name not in PARAMS]
+    known = (*PARAMS, ENVIRONMENT_PARAM) if spec.environment else PARAMS
+    unknown = [name for name in conf if name not in known]
     if unknown:
         said = [
-            f"there is no param {name[:_SHOWN]!r}{near(name[:_SHOWN], PARAMS)}"
+            f"there is no param {name[:_SHOWN]!r}{near(name[:_SHOWN], known)}"
             for name in unknown[:_MOST]
         ]
         more = [f"and {len(unknown) - _MOST} more"] if len(unknown) > _MOST else []
         raise _bad(
-            spec, context["run_id"], f"{'; '.join([*said, *more])}; there are {', '.join(PARAMS)}"
+            spec, context["run_id"], f"{'; '.join([*said, *more])}; there are {', '.join(known)}"
         )
-    dropped = [name for name in PARAMS if name in conf and conf[name] != params.get(name)]
+    dropped = [name for name in known if name in conf and conf[name] != params.get(name)]
     if dropped:
         cause = "AIRFLOW__CORE__DAG_RUN_CONF_OVERRIDES_PARAMS must be True where tasks run"
         raise _bad(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
@@ -11,6 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from draindown.airflow import unreached
 from draindown.airflow.outcome import fail
 from draindown.airflow.requests import (
+    ENVIRONMENT_PARAM,
     left_out,
     project_root,
     refuse_conf,
@@ -19,6 +21,7 @@ from draindown.airflow.requests import (
 )
 from draindown.base import clock
 from draindown.base.errors import DraindownError
+from draindown.config.environment import VARIABLE, refuse_other
 from draindown.config.models import PipelineSpec
 from draindown.config.project import relative_lake, rooted
 from draindown.lake.presence import Lake
@@ -30,8 +33,9 @@ if TYPE_CHECKING:
 
 def skip_other_flows(spec: PipelineSpec, flow: str, step: Step, context: Context) -> None:
     """Skip the task if the run is for another flow. Raises AirflowSkipException, StepFailed
-    `bad-params`.
+    `bad-params`, `environment-mismatch`.
     """
+    refuse_other_environment(spec, context)
     try:
         # before any skip, so that a run with a misspelt param does nothing
         refuse_conf(spec, context)
@@ -40,6 +44,21 @@ def skip_other_flows(spec: PipelineSpec, flow: str, step: Step, context: Context
     why = left_out(context["params"], flow)
     if why:
         raise AirflowSkipException(why)
+
+
+def refuse_other_environment(spec: PipelineSpec, context: Context) -> None:
+    """Fail a task whose process, or whose run, is of another environment than its DAG. Looks at no
+    lake. Raises StepFailed `environment-mismatch`.
+    """
+    tried = f"run a task of DAG {spec.pipeline}"
+    again = f"export {VARIABLE}={spec.environment}   # wherever Airflow parses DAGs and runs tasks"
+    asked = (context["dag_run"].conf or {}).get(ENVIRONMENT_PARAM)
+    environs = [os.environ, {VARIABLE: str(asked)} if asked else {}]
+    try:
+        for environ in environs:
+            refuse_other(spec.environment, environ, tried=tried, next=again)
+    except DraindownError as error:
+        fail(error)
 
 
 def request_of(spec: PipelineSpec, flow: str, step: Step, context: Context) -> Request:

@@ -35,7 +35,8 @@ def doc_of(spec: PipelineSpec) -> str:
     """Return the documentation of a DAG in Markdown."""
     rows = [_row(spec, name) for name in spec.flows]
     head = "| flow | reads | table | writes | expectations |\n| --- | --- | --- | --- | --- |"
-    return "\n".join([spec.description, "", head, *rows, _STEPS])
+    where = [f"Environment: **{spec.environment}**", ""] if spec.environment else []
+    return "\n".join([spec.description, "", *where, head, *rows, _STEPS])
 
 
 def doc_of_broken(found: BrokenPipeline) -> str:

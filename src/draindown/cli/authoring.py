@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +16,11 @@ from draindown.cli.output import Output
 
 if TYPE_CHECKING:
     from draindown.base.errors import DraindownError, TerminalError
+    from draindown.config.layers import Layers
     from draindown.config.models import PipelineSpec
+
+
+_AS_FAR = " (as far as variables are set)"
 
 
 def init(
@@ -91,10 +95,21 @@ def validate(
             "--strict", help="Warnings are errors: all that a run needs must be on this machine."
         ),
     ] = False,
+    resolved: Annotated[
+        bool,
+        typer.Option(
+            "--resolved", help="Print the pipelines after environment, defaults and templates."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check pipeline files and their suites; errors name file and line. Exit 78 if any is wrong."""
-    out, checked = Output(as_json), list(_checked(ctx, pipelines or [], strict=strict))
+    """Check pipeline files, in every environment, and their suites; errors name file and line. Exit
+    78 if any is wrong.
+    """
+    if resolved:
+        _print_resolved(setting(ctx), pipelines or [], as_json=as_json)
+        return
+    out, checked = Output(as_json), _checked(ctx, pipelines or [], strict=strict)
     errors = [
         error for one in checked for error in (*one.errors, *(one.warnings if strict else ()))
     ]
@@ -105,7 +120,8 @@ def validate(
             out.warning(warning)
         for error in errors:
             out.error(error)
-    text = "\n".join(f"{name}: valid" for name in good)
+    where = {one.name: one.environments for one in checked}
+    text = "\n".join(f"{name}: valid{_listed(where[name])}" for name in good)
     found = {
         "errors": [error.as_dict() for error in errors],
         "warnings": [warning.as_dict() for warning in warnings],
@@ -129,25 +145,92 @@ class _Checked:
     name: str
     errors: Sequence[TerminalError] = ()
     warnings: Sequence[DraindownError] = ()
+    environments: Sequence[str] = ()
+
+    def also(self, other: _Checked) -> _Checked:
+        """Return the findings of this and of another environment, each once."""
+        known = {error.found for error in self.errors}
+        new = [error for error in other.errors if error.found not in known]
+        both = [*self.environments, *other.environments]
+        return _Checked(self.name, [*self.errors, *new], self.warnings, both)
 
 
-def _checked(ctx: typer.Context, names: list[str], *, strict: bool) -> Iterator[_Checked]:
+def _listed(environments: Sequence[str]) -> str:
+    named = [name for name in environments if name]
+    return f" in {', '.join(named)}" if named else ""
+
+
+def _checked(ctx: typer.Context, names: list[str], *, strict: bool) -> list[_Checked]:
+    """Check pipelines in every environment of their project, the chosen one first."""
+    from draindown.base.errors import DraindownError
+    from draindown.config.file_errors import Unset
+    from draindown.config.loader import every_environment
+
+    here, found = setting(ctx), dict[str, _Checked]()
+    for at, given in enumerate(every_environment(here.root, here.environ)):
+        for name, loaded in _loaded(here, names, given):
+            environment = given.environment if given else ""
+            if isinstance(loaded, Unset):
+                one = _Checked(name)
+                environment += _AS_FAR
+            elif isinstance(loaded, DraindownError):
+                one = _Checked(name, [loaded])
+            elif at:  # what a run needs besides is the same
+                one = _Checked(name)
+            else:
+                one = _looked_at(loaded, here.root, strict=strict)
+            one = replace(one, environments=[environment])
+            found[name] = found[name].also(one) if name in found else one
+    return list(found.values())
+
+
+def _loaded(
+    here: Setting, names: list[str], given: Layers | None
+) -> Iterator[tuple[str, PipelineSpec | TerminalError]]:
+    """Yield pipelines by name, all without names, or the error of each that can't be loaded."""
     from draindown.base.errors import TerminalError
-    from draindown.config.loader import DIRECTORY, BrokenPipeline, load_all
+    from draindown.config.loader import DIRECTORY, BrokenPipeline, load_given
     from draindown.config.project import each_rooted
 
-    here = setting(ctx)
     if not names:
-        for loaded in each_rooted(load_all(here.root / DIRECTORY, here.environ), here.root):
-            if isinstance(loaded, BrokenPipeline):
-                yield _Checked(loaded.name, [loaded.error])
+        loaded = load_given(here.root / DIRECTORY, here.environ, given)
+        for one in each_rooted(loaded, here.root):
+            if isinstance(one, BrokenPipeline):
+                yield one.name, one.error
             else:
-                yield _looked_at(loaded, here.root, strict=strict)
+                yield one.pipeline, one
     for name in names:
         try:
-            yield _looked_at(here.load(name), here.root, strict=strict)
+            spec = here.load_given(name, given)
         except TerminalError as error:
-            yield _Checked(name, [error])
+            yield name, error
+        else:
+            yield spec.pipeline, spec
+
+
+def _print_resolved(here: Setting, names: list[str], *, as_json: bool) -> None:
+    """Print pipelines with what their project gives them. Raises as `Setting.load`."""
+    import json
+
+    from draindown.config import loader, yaml_text
+    from draindown.config.file_errors import read_text
+
+    given = loader.given_in(here.root, here.environ)
+    files = [loader.find(name, here.root) for name in names]
+    found = {}
+    for path in files or loader.files_in(here.root / loader.DIRECTORY):
+        spec = here.load_given(str(path), given)
+        document = loader.merged(path, read_text(path), here.environ, given)
+        found[spec.pipeline] = document.value
+    if as_json:
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    where = f" in environment {given.environment}" if given and given.environment else ""
+    texts = [
+        f"# {name}{where}\n{yaml_text.written(yaml_text.literal(value))}"
+        for name, value in found.items()
+    ]
+    typer.echo("---\n".join(texts), nl=False)
 
 
 def _looked_at(spec: PipelineSpec, root: Path, *, strict: bool) -> _Checked:

@@ -18,6 +18,7 @@ from draindown.base.exits import Exit
 if TYPE_CHECKING:
     from draindown.config.derived import DerivedFlow
     from draindown.config.landing import FlowSpec
+    from draindown.config.layers import Layers
     from draindown.config.models import PipelineSpec
     from draindown.runs.request import Request, Step
 
@@ -63,6 +64,29 @@ class Setting:
     root: Path
     environ: Mapping[str, str]
 
+    def of_environment(self, name: str) -> Setting:
+        """Return the setting in an environment of the project.
+
+        Raises TerminalError `environment-mismatch`, a usage error without environments, and as
+        `project_file.environments`.
+        """
+        from draindown.config.environment import VARIABLE, refuse_other
+        from draindown.config.file_errors import PROJECT_FILE
+
+        tried = f"work in environment {name}, as --env says"
+        refuse_other(
+            name, self.environ, tried=tried, next=f"unset {VARIABLE}   # or leave --env out"
+        )
+        file = self.root / PROJECT_FILE
+        known = []
+        if file.exists():
+            from draindown.config.project_file import environments
+
+            known = environments(file)
+        if not known:
+            raise typer.BadParameter(f"{file} has no environments", param_hint="--env")
+        return Setting(self.root, {**self.environ, VARIABLE: name})
+
     def spec(self, pipeline: str) -> PipelineSpec:
         """Return the pipeline of an argument, to work in its lake.
 
@@ -90,12 +114,18 @@ class Setting:
 
         Raises as `loader.load_alone` and `project.rooted` do.
         """
+        from draindown.config.loader import given_in
+
+        return self.load_given(pipeline, given_in(self.root, self.environ))
+
+    def load_given(self, pipeline: str, given: Layers | None) -> PipelineSpec:
+        """Return the pipeline of an argument as `load` does, with what its project gives it."""
         from draindown.cli.output import by_path
-        from draindown.config.loader import DIRECTORY, find, load_alone
+        from draindown.config.loader import DIRECTORY, find, load_beside
         from draindown.config.project import rooted
 
         path = find(pipeline, self.root)
-        spec = rooted(load_alone(path, self.root, self.environ), self.root)
+        spec = rooted(load_beside(path, self.root, self.environ, given), self.root)
         if (self.root / DIRECTORY).resolve() not in path.resolve().parents:
             by_path.set({**by_path.get(), spec.pipeline: pipeline})
         return spec

@@ -145,6 +145,10 @@ def _options(
             file_okay=False,
         ),
     ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Environment of draindown.yaml. Default: DRAINDOWN_ENV."),
+    ] = None,
     _wanted: Annotated[
         bool,
         typer.Option(
@@ -152,11 +156,17 @@ def _options(
         ),
     ] = False,
 ) -> None:
+    options = []
     if root is not None:
         if not root.is_dir() and ctx.invoked_subcommand != "init":
             raise typer.BadParameter(f"there is no directory {root}", param_hint="--root")
-        global_options.set(f"--root {shlex.quote(str(root))}")
-    ctx.obj = Setting((root or nearest_root(Path.cwd())).resolve(), os.environ)
+        options.append(f"--root {shlex.quote(str(root))}")
+    found = Setting((root or nearest_root(Path.cwd())).resolve(), os.environ)
+    if env is not None:
+        found = found.of_environment(env)
+        options.append(f"--env {shlex.quote(env)}")
+    global_options.set(" ".join(options))
+    ctx.obj = found
 
 
 _GARBAGE = 50_000

@@ -1,4 +1,6 @@
-"""The JSON Schema of a pipeline file, for editors. Generated from the spec."""
+"""The JSON Schemas of pipeline files and of the project file, for editors. Generated from the
+models.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from draindown.config.derived import KINDS
+from draindown.config.connections import Connection
+from draindown.config.derived import KINDS, DerivedFlow
 from draindown.config.formats import FORMATS
 from draindown.config.kafka_sink import ONLY_ONCE, KafkaSink
+from draindown.config.landing import FlowSpec
 from draindown.config.models import PipelineSpec
+from draindown.config.project_file import ProjectFile
 from draindown.config.sink import AT_LEAST_ONCE
 from draindown.config.sinks import SINKS
 from draindown.config.sources import OF_CSV, FilesSource
@@ -90,6 +95,14 @@ _OF_FILES: Sequence[Rule] = (
     ),
     {"not": _has("max_bytes_per_trigger", "max_files_per_trigger")},
 )
+_NAMES = r"^[a-z][a-z0-9_]{0,62}$"
+_DEFAULTS = "Keys of a flow that the flows of this file may leave out."
+_CONNECTED = {
+    "KafkaCluster": "bootstrap_servers",
+    "KafkaSink": "bootstrap_servers",
+    "PostgresSink": "url",
+}
+"""Schemas that take a connection, and what each needs without one."""
 _NARROW = ("pattern", "enum", "const", "maxLength")
 
 
@@ -98,25 +111,96 @@ def schema() -> dict[str, Any]:
     `${NAME}` is replaced.
 
     The schema accepts a little more than the loader, which also judges expressions, types, names
-    of columns, and combinations that are not among those of `_RULES`.
+    of columns, and combinations that are not among those of `_RULES`. It does not know the project file:
+    of what that gives, only `lake` may be left out.
     """
-    generated = _adapted(PipelineSpec.model_json_schema())
-    models = generated["$defs"]
+    whole = PipelineSpec.model_json_schema()
+    connection = Connection.model_json_schema()
+    whole["$defs"] |= connection.pop("$defs") | {"Connection": connection}
+    whole["required"].remove("lake")
+    properties = whole["properties"]
+    del properties["lease"], whole["$defs"]["LeaseSpec"]  # the project file's
+    properties["defaults"] = {"description": _DEFAULTS, **_some_keys()}
+    properties["connections"] = {
+        "description": "How clients reach clusters and databases, by name.",
+        "patternProperties": {_NAMES: {"$ref": "#/$defs/Connection"}},
+        "type": "object",
+    }
+    models = whole["$defs"]
     for name, rules in _RULES.items():
         models[name]["allOf"] = list(rules)
     for source in models["FlowSpec"]["properties"]["source"]["anyOf"]:
         if FilesSource.kind in source["properties"]:
             source["allOf"] = list(_OF_FILES)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **generated,
-        "title": "draindown pipeline",
-    }
+    for name, key in _CONNECTED.items():
+        _connect(whole["$defs"][name], key)
+    whole["$defs"]["TemplatedFlow"] = _templated()
+    flows = properties["flows"]["patternProperties"][_NAMES]
+    flows["oneOf"].append({"$ref": "#/$defs/TemplatedFlow"})
+    return _entitled(whole, "draindown pipeline")
+
+
+def project_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the project file, before `${NAME}` is replaced."""
+    whole = ProjectFile.model_json_schema()
+    flow = whole["$defs"]["Defaults"]["properties"]["flow"]
+    flow |= _some_keys()
+    templates = whole["properties"]["templates"]
+    templates["patternProperties"] = {_NAMES: _some_keys()}
+    return _entitled(whole, "draindown project")
 
 
 def schema_text() -> str:
     """Return the schema as the text of docs/pipeline.schema.json."""
-    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+    return _text(schema())
+
+
+def project_schema_text() -> str:
+    """Return the schema of the project file as the text of docs/project.schema.json."""
+    return _text(project_schema())
+
+
+def _text(found: dict[str, Any]) -> str:
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+
+
+def _entitled(whole: dict[str, Any], title: str) -> dict[str, Any]:
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **_adapted(whole),
+        "title": title,
+    }
+
+
+def _some_keys() -> dict[str, Any]:
+    """Return the schema of a mapping with some keys of a flow, whose values are not judged."""
+    fields = {**DerivedFlow.model_fields, **FlowSpec.model_fields}
+    properties = {
+        name: {"description": field.description or name} for name, field in fields.items()
+    }
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _templated() -> dict[str, Any]:
+    """Return the schema of a flow that uses a template."""
+    whole = _some_keys()
+    own = {
+        "template": {"type": "string", "description": "A template of draindown.yaml."},
+        "params": {"type": "object", "description": "Values of the template's holes, by name."},
+    }
+    whole["properties"] = own | whole["properties"]
+    return {**whole, "required": ["template"], "description": "A flow that uses a template."}
+
+
+def _connect(model: dict[str, Any], key: str) -> None:
+    """Let a schema take the name of a connection in the place of its address."""
+    said = {"type": "string", "description": "The connection whose keys it has."}
+    model["properties"] = {"connection": said} | model["properties"]
+    rest = [name for name in model["required"] if name != key]
+    del model["required"]
+    if rest:
+        model["required"] = rest
+    model["anyOf"] = [{"required": [key]}, {"required": ["connection"]}]
 
 
 def _adapted(node: Any, named: bool = False) -> Any:
@@ -153,4 +237,5 @@ def _with_reference(node: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(schema_text())
+    texts = {"pipeline": schema_text, "project": project_schema_text}
+    sys.stdout.write(texts[(sys.argv[1:] or ["pipeline"])[0]]())

@@ -1,4 +1,4 @@
-"""The `lease` of a pipeline."""
+"""The `lease` of a lake."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LONGEST = 86_400
 class LeaseSpec(Model):
     """How drivers exclude each other."""
 
-    form: Literal["local", "shared"] = Field(
+    mode: Literal["local", "shared"] = Field(
         default="local",
         description="local: one host writes the lake; shared: several hosts mount it (NFS, EFS, CephFS, Lustre).",
         examples=["shared"],
     )
-    expires: Annotated[Duration, Field(ge=5, le=LONGEST)] = Field(
+    duration: Annotated[Duration, Field(ge=5, le=LONGEST)] = Field(
         default=60,
         description="shared: a holder that shows no sign of life for this long is followed by the next driver.",
         examples=["60 seconds"],
@@ -29,8 +29,14 @@ class LeaseSpec(Model):
 
     @model_validator(mode="after")
     def _combination(self) -> LeaseSpec:
-        if self.form == "local" and self.expires != type(self).model_fields["expires"].default:
+        default = type(self).model_fields["duration"].default
+        if self.mode == "local" and self.duration != default:
             refuse(
-                [(("expires",), "counts for form shared only: a local lease ends with its process")]
+                [
+                    (
+                        ("duration",),
+                        "counts for mode shared only: a local lease ends with its process",
+                    )
+                ]
             )
         return self

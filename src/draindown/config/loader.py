@@ -4,6 +4,7 @@ line and column.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import posixpath
@@ -13,23 +14,38 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from draindown.base.errors import TerminalError
 from draindown.config.across import Project, has_readings
 from draindown.config.derived import DerivedFlow
+from draindown.config.file_errors import PROJECT_FILE, Unset, invalid, read_bytes, read_text
 from draindown.config.models import PipelineSpec
 from draindown.config.names import closest, near
 from draindown.config.outline import Outline, declared_name, outline
 from draindown.config.problems import explain
 from draindown.config.sinks import expressions
-from draindown.config.yaml_document import MAX_BYTES, Document, DocumentError, Mark, Problem, parse
+from draindown.config.yaml_document import (
+    Document,
+    DocumentError,
+    Lenient,
+    Mark,
+    Problem,
+    build,
+    read,
+)
+
+if TYPE_CHECKING:
+    from draindown.config.layers import Layers
 
 DIRECTORY = Path("dags", "pipelines")
 """Where pipeline files are, below the project root."""
 _SUFFIXES = (".yaml", ".yml")
 _SHOWN = 50
+_LAYERED = re.compile(r"\b(?:defaults|connections?|template|params|lease)\b")
+"""Words of a file that may have something to merge, in a project without a project file."""
 
 
 @dataclass(frozen=True)
@@ -49,68 +65,160 @@ class BrokenPipeline:
     flows: tuple[str, ...] = ()
 
 
-def load(path: Path, environ: Mapping[str, str]) -> PipelineSpec:
-    """Load the pipeline of one file.
+def load(path: Path, environ: Mapping[str, str], given: Layers | None = None) -> PipelineSpec:
+    """Load the pipeline of one file. `given`: what its project gives it, see `given_in`.
 
     Raises TerminalError `invalid-pipeline`, which names every problem, or `unreadable-pipeline`.
     """
-    text = _read(path)
-    try:
-        document = parse(text, environ)
-    except DocumentError as error:
-        raise _invalid(path, [Problem(error.mark, (), error.message)]) from None
+    return of_text(path, read_text(path), environ, given)
+
+
+def of_text(
+    path: Path, text: str, environ: Mapping[str, str], given: Layers | None = None
+) -> PipelineSpec:
+    """Return the pipeline of a text, as `load` does. `path`: for positions and errors.
+
+    Raises Unset, too, if `given` is lenient.
+    """
+    document = merged(path, text, environ, given)
     problems = document.problems
     if isinstance(document.value, dict):
         try:
             spec = PipelineSpec.model_validate(document.value)
         except ValidationError as error:
             problems = [*problems, *explain(error, document)]
+            if given is not None and given.lenient and all(one.variable for one in problems):
+                raise Unset(path, problems, _tried(path, given)) from None
+        if given is not None and given.lenient:
+            problems = [one for one in problems if not one.variable]
         if not problems:
-            return spec.written_at(dict(_places(path, spec, document)))
+            found = spec.written_at(dict(_places(path, spec, document)))
+            return found if given is None else found.within(given.environment)
     else:
         problems = [Problem(Mark(1, 1), (), _no_mapping(document))]
-    raise _invalid(path, problems)
+    raise invalid(path, problems, tried=_tried(path, given))
+
+
+def merged(path: Path, text: str, environ: Mapping[str, str], given: Layers | None) -> Document:
+    """Return a pipeline file with what its project gives it, before it is validated.
+
+    Raises TerminalError `invalid-pipeline` if it is not YAML, or can't be merged.
+    """
+    try:
+        root, problems = read(text), []
+        if given is not None and given.lenient:
+            environ = Lenient(environ)
+        if given is not None or _LAYERED.search(text):
+            from draindown.config.layers import Layers, laid
+
+            given = given or Layers()
+            root, problems = laid(root, given, path, environ)
+        document = build(root, environ, given.fills if given else None)
+    except DocumentError as error:
+        raise invalid(
+            path, [Problem(error.mark, (), error.message)], tried=_tried(path, given)
+        ) from None
+    if problems:
+        problems += document.problems
+        if given is not None and given.lenient:
+            problems = [one for one in problems if not one.variable] or problems
+        raise invalid(path, problems, tried=_tried(path, given))
+    return document
+
+
+def given_in(root: Path, environ: Mapping[str, str]) -> Layers | None:
+    """Return what the project file at `root` gives to pipelines; None without one.
+
+    Raises TerminalError `invalid-project`, `environment-not-chosen`, `unknown-environment`, and as
+    `file_errors.read_text`.
+    """
+    file = root / PROJECT_FILE
+    if not file.exists():
+        return None
+    from draindown.config.project_file import layers
+
+    return layers(file, environ)
+
+
+def every_environment(root: Path, environ: Mapping[str, str]) -> list[Layers | None]:
+    """Return what the project gives to pipelines in each of its environments; one value, which may
+    be None, without environments. Variables of the chosen one must be set, of others need not.
+
+    Raises as `given_in`, but for a project of which no environment is chosen.
+    """
+    file = root / PROJECT_FILE
+    if not file.exists():
+        return [None]
+    from draindown.config.project_file import in_each
+
+    return list(in_each(file, environ))
+
+
+def _tried(path: Path, given: Layers | None) -> str:
+    where = f" in environment {given.environment}" if given and given.environment else ""
+    return f"load pipeline file {path}{where}"
 
 
 def load_all(
     directory: Path, environ: Mapping[str, str] | None = None
 ) -> list[PipelineSpec | BrokenPipeline]:
     """Load every file of the directory, ordered by file name. A broken file does not hide the
-    others.
+    others; a broken project file breaks all of them.
 
-    `environ` defaults to `os.environ`. If several files declare the same pipeline name or write to
-    the same place, all of them are broken, as no file has precedence. Raises TerminalError
-    `no-pipelines` if there is no such directory.
+    `environ` defaults to `os.environ`. The project file is two levels up, at the root. If several
+    files declare the same pipeline name or write to the same place, all of them are broken, as no
+    file has precedence. Raises TerminalError `no-pipelines` if there is no such directory.
     """
     environ = os.environ if environ is None else environ
+    try:
+        given = given_in(directory.parent.parent, environ)
+    except TerminalError as error:
+        loaded = dict.fromkeys(files_in(directory), error)
+        return _named(loaded, {}, environ, None)
+    return load_given(directory, environ, given)
+
+
+def load_given(
+    directory: Path, environ: Mapping[str, str], given: Layers | None
+) -> list[PipelineSpec | BrokenPipeline]:
+    """Load every file of the directory as `load_all` does, with what a project gives it."""
     loaded: dict[Path, PipelineSpec | TerminalError] = {}
-    for path in _files(directory):
+    for path in files_in(directory):
         try:
-            loaded[path] = load(path, environ)
+            loaded[path] = load(path, environ, given)
         except TerminalError as error:
             loaded[path] = error
         except Exception as error:  # noqa: BLE001 - one bad file must not break every other pipeline
             message = f"can't be read: {type(error).__name__}: {error}"
-            loaded[path] = _invalid(path, [Problem(Mark(1, 1), (), message)])
+            loaded[path] = invalid(path, [Problem(Mark(1, 1), (), message)])
     good = {path: spec for path, spec in loaded.items() if isinstance(spec, PipelineSpec)}
-    return _named(_beside_each_other(loaded | _conflicts(good), good, environ), good, environ)
+    whole = _beside_each_other(loaded | _conflicts(good), good, environ)
+    return _named(whole, good, environ, given)
 
 
 def load_alone(path: Path, root: Path, environ: Mapping[str, str]) -> PipelineSpec:
     """Load the pipeline of one file, and check that no other file of the project conflicts with it.
 
-    Raises TerminalError as `load` does, and `conflicting-pipelines`.
+    Raises TerminalError as `load` and `given_in` do, and `conflicting-pipelines`.
     """
-    spec, home = load(path, environ), root / DIRECTORY
+    return load_beside(path, root, environ, given_in(root, environ))
+
+
+def load_beside(
+    path: Path, root: Path, environ: Mapping[str, str], given: Layers | None
+) -> PipelineSpec:
+    """Load the pipeline of one file as `load_alone` does, with what its project gives it."""
+    home = root / DIRECTORY
+    spec = load(path, environ, given)
     real = os.path.realpath  # Path.resolve raises on a link that leads to itself
     if Path(real(path)).parent == Path(real(home)):
-        for found in load_all(home, environ):
+        for found in load_given(home, environ, given):
             if isinstance(found, BrokenPipeline) and real(found.path) == real(path):
                 raise found.error
             if isinstance(found, PipelineSpec) and found.pipeline == spec.pipeline:
                 return spec.beside(found.neighbours)
     return (
-        _beside(path, spec, load_all(home, environ) if home.is_dir() else [])
+        _beside(path, spec, load_given(home, environ, given) if home.is_dir() else [])
         if has_readings(spec)
         else spec
     )
@@ -174,7 +282,7 @@ def find(argument: str, root: Path) -> Path:
             if path.is_file() or (path.is_dir() and path.suffix in _SUFFIXES):
                 return path
     directory = root / DIRECTORY
-    files = list(_files(directory)) if directory.is_dir() else []
+    files = list(files_in(directory)) if directory.is_dir() else []
     for path in files:
         if path.stem == argument:
             return path
@@ -191,67 +299,10 @@ def digest(spec: PipelineSpec) -> str:
     return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
 
 
-def _read(path: Path) -> str:
-    data = _bytes(path)
-    if len(data) > MAX_BYTES:
-        raise _invalid(
-            path,
-            [Problem(Mark(1, 1), (), f"is larger than {MAX_BYTES} bytes; no pipeline file is")],
-        )
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
-        raise _invalid(
-            path, [Problem(Mark(line, column), (), "is not UTF-8; save it as UTF-8")]
-        ) from None
-
-
-def _bytes(path: Path) -> bytes:
-    """Return the content of a file, up to MAX_BYTES + 1 bytes. Raises TerminalError
-    `unreadable-pipeline`.
-    """
-    found = None
-    try:
-        if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
-            what = "is a directory, as Docker makes one where a file to be mounted is missing"
-            found = f"{path} {what if path.is_dir() else 'is no file'}"
-        else:
-            with path.open("rb") as file:
-                return file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        found = f"{path}: {getattr(error, 'strerror', None) or error}"
-    raise TerminalError(
-        "unreadable-pipeline",
-        tried=f"read pipeline file {path}",
-        found=found,
-        next=f"ls -ld {shlex.quote(str(path))}",
-    )
-
-
 def _no_mapping(document: Document) -> str:
     if document.value is None:
         return "is empty; a pipeline needs at least pipeline, lake and flows"
     return "must be keys and values, such as `pipeline: flights`"
-
-
-def _invalid(path: Path, problems: list[Problem]) -> TerminalError:
-    problems = sorted(problems, key=lambda problem: (problem.mark, problem.path))
-    lines = [_line(path, problem) for problem in problems[:_SHOWN]]
-    if len(problems) > _SHOWN:
-        lines.append(f"and {len(problems) - _SHOWN} more")
-    variables = dict.fromkeys(problem.variable for problem in problems if problem.variable)
-    return TerminalError(
-        "invalid-pipeline",
-        tried=f"load pipeline file {path}",
-        found="\n".join(lines),
-        next=[
-            *(f"export {name}=..." for name in variables),
-            f"draindown validate {shlex.quote(str(path))}",
-        ],
-        in_order=True,
-    )
 
 
 def _places(
@@ -272,21 +323,11 @@ def _places(
         for place in places:
             whole = ("flows", name, *place)
             mark = document.key_mark(whole)
-            yield whole, f"{path}:{mark.line}:{mark.column}"
+            yield whole, f"{mark.file or path}:{mark.line}:{mark.column}"
 
 
-def _line(path: Path, problem: Problem) -> str:
-    where = f"{path}:{problem.mark.line}:{problem.mark.column}: "
-    # A key may hold anything; it must not forge a line of its own.
-    keys = "".join(map(_key, problem.path)).removeprefix(".")
-    return where + (f"{keys}: " if keys else "") + problem.message
-
-
-def _key(key: str) -> str:
-    return f"[{key}]" if key.isdecimal() else f".{key if key.isprintable() else repr(key)}"
-
-
-def _files(directory: Path) -> Iterator[Path]:
+def files_in(directory: Path) -> Iterator[Path]:
+    """Yield the pipeline files of a directory by name. Raises TerminalError `no-pipelines`."""
     try:
         found = sorted(directory.iterdir())
     except OSError as error:
@@ -306,7 +347,7 @@ def _files(directory: Path) -> Iterator[Path]:
 def _text(path: Path) -> str | None:
     """Return the readable text of a broken file; None if it can't be opened."""
     try:
-        return _bytes(path).decode("utf-8-sig", errors="replace")
+        return read_bytes(path).decode("utf-8-sig", errors="replace")
     except TerminalError:
         return None
 
@@ -371,6 +412,7 @@ def _named(
     loaded: Mapping[Path, PipelineSpec | TerminalError],
     good: Mapping[Path, PipelineSpec],
     environ: Mapping[str, str],
+    given: Layers | None,
 ) -> list[PipelineSpec | BrokenPipeline]:
     """Replace the broken files by BrokenPipeline.
 
@@ -382,7 +424,7 @@ def _named(
         if isinstance(spec, PipelineSpec):
             result.append(spec)
             continue
-        said = _outline(path, good.get(path), environ)
+        said = _outline(path, good.get(path), environ, given)
         stem = re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)[:200] or "_"
         wanted = (
             *([said.name] if said.name else []),
@@ -395,9 +437,17 @@ def _named(
     return result
 
 
-def _outline(path: Path, spec: PipelineSpec | None, environ: Mapping[str, str]) -> Outline:
+def _outline(
+    path: Path, spec: PipelineSpec | None, environ: Mapping[str, str], given: Layers | None = None
+) -> Outline:
     """Return what a broken file still says of its pipeline."""
     if spec is not None:
         return Outline(spec.pipeline, spec.schedule, spec.lake, tuple(spec.flows))
     text = _text(path)
-    return Outline() if text is None else outline(text, environ)
+    if text is None:
+        return Outline()
+    whole = None
+    if given is not None:
+        with contextlib.suppress(TerminalError):
+            whole = merged(path, text, environ, given).value
+    return outline(text, environ, whole)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import (
-    AfterValidator,
     Discriminator,
     Field,
     PrivateAttr,
@@ -23,6 +22,7 @@ from pydantic import (
 
 from draindown.base.errors import TerminalError
 from draindown.config import reading
+from draindown.config.airflow_settings import AirflowSpec
 from draindown.config.base import Model, Problem, refuse
 from draindown.config.derived import KINDS, DerivedFlow
 from draindown.config.flow_graph import FlowGraph
@@ -30,12 +30,12 @@ from draindown.config.landing import FlowSpec
 from draindown.config.lease import LeaseSpec
 from draindown.config.names import Identifier, lake_root, near
 from draindown.config.neighbours import Neighbours, Reader
-from draindown.config.schedule import check_schedule
+from draindown.config.schedule import Schedule
 from draindown.config.table_source import TableSource
 from draindown.lake.home import FlowHome
 
 
-def _form(flow: object) -> str:
+def form_of(flow: object) -> str:
     """Return the tag of a flow's model. A source that names a table makes a flow derived, whatever
     else it has.
     """
@@ -51,7 +51,7 @@ LANDING_FORM, DERIVED_FORM = "[landing]", "[derived]"
 """Tags of the two models of a flow. Errors have them in their path, where the file has nothing."""
 AnyFlow = Annotated[
     Annotated[FlowSpec, Tag(LANDING_FORM)] | Annotated[DerivedFlow, Tag(DERIVED_FORM)],
-    Discriminator(_form),
+    Discriminator(form_of),
 ]
 
 
@@ -62,9 +62,9 @@ class PipelineSpec(Model):
         description="Name of the pipeline and of its DAG.", examples=["flights"]
     )
     description: str = Field(default="", description="One sentence for people; the DAG shows it.")
-    schedule: Annotated[str, AfterValidator(check_schedule)] | None = Field(
+    schedule: Schedule = Field(
         default=None,
-        description="Cron line or preset, in UTC; absent: manual runs only.",
+        description="Cron line or preset, in UTC or `airflow.timezone`; absent or manual: manual runs only.",
         examples=["*/15 * * * *"],
     )
     owner: str = Field(
@@ -78,17 +78,10 @@ class PipelineSpec(Model):
     tags: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
         default_factory=list, description="Tags of the DAG.", examples=[["flights", "hourly"]]
     )
-    retries: int = Field(
-        default=2,
-        ge=0,
-        le=10,
-        description="How often Airflow tries a task again when that may help.",
-    )
-    max_active_tasks: int = Field(
-        default=1,
-        ge=1,
-        le=100,
-        description="How many tasks of a run work at once, each with a Spark of its own.",
+    airflow: AirflowSpec = Field(
+        default_factory=AirflowSpec,
+        description="How Airflow runs the tasks.",
+        examples=[{"retries": 3, "pool": "spark"}],
     )
     lease: LeaseSpec = Field(
         default_factory=LeaseSpec,
@@ -101,6 +94,7 @@ class PipelineSpec(Model):
 
     _places: Mapping[tuple[str, ...], str] = PrivateAttr(default_factory=dict)
     _neighbours: Neighbours = PrivateAttr(default_factory=Neighbours)
+    _environment: str = PrivateAttr(default="")
 
     def __eq__(self, other: object) -> bool:
         # positions in the file and other files are not part of the spec's value
@@ -115,6 +109,17 @@ class PipelineSpec(Model):
         found = self.model_copy()
         found._places = dict(places)
         return found
+
+    def within(self, environment: str) -> PipelineSpec:
+        """Return a copy of the spec that says for which environment of the project it was made."""
+        found = self.model_copy()
+        found._environment = environment
+        return found
+
+    @property
+    def environment(self) -> str:
+        """The environment for which the spec was made; "" in a project without environments."""
+        return self._environment
 
     def beside(self, neighbours: Neighbours) -> PipelineSpec:
         """Return the spec with what other pipeline files say: who writes the tables of theirs that

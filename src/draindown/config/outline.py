@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from draindown.config.models import PipelineSpec
-from draindown.config.schedule import check_schedule
+from draindown.config.schedule import MANUAL, check_schedule
 from draindown.config.yaml_document import DocumentError, Value, parse
 
 FALLBACK = "@hourly"
@@ -39,8 +39,12 @@ class Outline:
     flows: tuple[str, ...] = ()
 
 
-def outline(text: str, environ: Mapping[str, str]) -> Outline:
-    """Return what any text declares of a pipeline."""
+def outline(text: str, environ: Mapping[str, str], whole: Value = None) -> Outline:
+    """Return what any text declares of a pipeline. `whole`: its values, if its project gives it
+    some.
+    """
+    if isinstance(whole, dict):
+        return Outline(declared_name(text), _schedule_of(whole), _lake_of(whole), _flows_of(whole))
     return Outline(
         declared_name(text), _schedule(text, environ), _lake(text, environ), _flows(text, environ)
     )
@@ -57,7 +61,11 @@ def _schedule(text: str, environ: Mapping[str, str]) -> str | None:
     if whole is None:  # the file is not YAML, but the line of the schedule alone may be
         line = _SCHEDULE.search(text)
         whole = (_mapping(line[0], environ) if line else None) or {}
-    elif _is_for_manual_runs(whole):
+    return _schedule_of(whole)
+
+
+def _schedule_of(whole: Mapping[str, Value]) -> str | None:
+    if _is_for_manual_runs(whole):
         return None
     try:
         return check_schedule(str(whole.get("schedule") or FALLBACK))
@@ -67,16 +75,22 @@ def _schedule(text: str, environ: Mapping[str, str]) -> str | None:
 
 def _lake(text: str, environ: Mapping[str, str]) -> str:
     line = _LAKE.search(text)
-    found = (_mapping(text, environ) or _mapping(line[0] if line else "", environ) or {}).get(
-        "lake"
-    )
+    return _lake_of(_mapping(text, environ) or _mapping(line[0] if line else "", environ) or {})
+
+
+def _lake_of(whole: Mapping[str, Value]) -> str:
+    found = whole.get("lake")
     return (
         found if isinstance(found, str) and not any(mark in found for mark in ("://", "${")) else ""
     )
 
 
 def _flows(text: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    found = (_mapping(text, environ) or {}).get("flows")
+    return _flows_of(_mapping(text, environ) or {})
+
+
+def _flows_of(whole: Mapping[str, Value]) -> tuple[str, ...]:
+    found = whole.get("flows")
     return tuple(name for name in found if _FLOW.fullmatch(name)) if isinstance(found, dict) else ()
 
 
@@ -95,4 +109,4 @@ def _is_for_manual_runs(whole: Mapping[str, Value]) -> bool:
     """
     fields = PipelineSpec.model_fields
     required = {name for name, field in fields.items() if field.is_required()}
-    return whole.get("schedule") is None and required <= set(whole) <= set(fields)
+    return whole.get("schedule") in (None, MANUAL) and required <= set(whole) <= set(fields)

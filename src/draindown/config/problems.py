@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from draindown.config import renamed
+from draindown.config.airflow_settings import REFUSED
 from draindown.config.derived import KINDS, DerivedFlow
 from draindown.config.landing import FlowSpec
 from draindown.config.models import DERIVED_FORM, LANDING_FORM, PipelineSpec
@@ -28,16 +29,24 @@ _TAGS = {_KEY, *_FORMS, LISTED_FORM, RENAMED_FORM}
 _LATER = frozenset(("changes", "cluster_by", "engine"))
 
 
-def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
+def explain(
+    error: ValidationError, document: Document, root: type[BaseModel] = PipelineSpec
+) -> Iterator[Problem]:
     """Yield one problem for each error. A value that already has a problem of its own yields no
     further one.
+
+    `root`: the model of the document.
     """
-    known = {p.path for p in document.problems if p.path and p.mark == document.values.get(p.path)}
+    known = {
+        p.path
+        for p in document.problems
+        if p.path and (p.variable or p.mark == document.values.get(p.path))
+    }
     for path, message, silent in renamed.problems(document.value):
         yield Problem(document.key_mark(path), path, message)
         known |= {*silent}
     for details in _details(error):
-        for problem in _problems(details, document):
+        for problem in _problems(details, document, root):
             if not any(problem.path[: len(path)] == path for path in known):
                 yield problem
 
@@ -54,7 +63,9 @@ def _details(error: ValidationError) -> Iterator[ErrorDetails]:
             yield details
 
 
-def _problems(details: ErrorDetails, document: Document) -> Iterator[Problem]:
+def _problems(
+    details: ErrorDetails, document: Document, root: type[BaseModel]
+) -> Iterator[Problem]:
     path = tuple(str(part) for part in details["loc"] if part not in _TAGS)
     kind = details["type"]
     if kind == "combination":
@@ -62,21 +73,22 @@ def _problems(details: ErrorDetails, document: Document) -> Iterator[Problem]:
             whole = (*path, *inner)
             yield Problem(document.key_mark(whole), whole, message)
     elif kind == "extra_forbidden":
-        yield Problem(document.key_mark(path), path, _unknown_key(details["loc"], document.value))
+        message = _unknown_key(details["loc"], document.value, root)
+        yield Problem(document.key_mark(path), path, message)
     elif kind == "missing" or _KEY in details["loc"]:
         yield Problem(document.key_mark(path), path, _message(details))
     else:
         yield Problem(document.value_mark(path), path, _message(details))
 
 
-def _unknown_key(location: tuple[int | str, ...], value: object) -> str:
+def _unknown_key(location: tuple[int | str, ...], value: object, root: type[BaseModel]) -> str:
     *path, key = (str(part) for part in location)
-    allowed = _keys_at(path, value)
+    allowed = _keys_at(path, value, root)
     hint = near(key, allowed)
-    if key in KINDS and path[-1] == LANDING_FORM:
+    if key in KINDS and path[-1:] == [LANDING_FORM]:
         return "derives a table from another one: it needs `source: {table: NAME}` in the place of files"
-    if key in renamed.UNSUPPORTED:
-        return f"not supported: {renamed.UNSUPPORTED[key]}"
+    if why := REFUSED.get(key) or renamed.UNSUPPORTED.get(key):
+        return f"not supported: {why}"
     if key in renamed.FOREIGN:
         return f"unknown key; write {renamed.FOREIGN[key]}"
     if key in renamed.NEEDLESS:
@@ -86,12 +98,12 @@ def _unknown_key(location: tuple[int | str, ...], value: object) -> str:
     return f"unknown key; allowed: {', '.join(allowed)}{hint}"
 
 
-def _keys_at(path: Iterable[str], value: Any) -> list[str]:
+def _keys_at(path: Iterable[str], value: Any, root: type[BaseModel]) -> list[str]:
     """Return the keys that the model at a path accepts. The path has the form of each flow.
 
     `value`: the document, which says of which kind a source is.
     """
-    kind: object = PipelineSpec
+    kind: object = root
     for part in path:
         if part in _FORMS:
             kind = _FORMS[part]

@@ -52,6 +52,12 @@ class Row:
 _RECORDS = "draindown makes its own where it may; `draindown plan` says what to run if it may not"
 _KEYS = "the keys of a sink are those of the target"
 RENAMED: Sequence[Row] = (
+    Row((), "retries", ("airflow", "retries")),
+    Row((), "max_active_tasks", ("airflow", "max_active_tasks")),
+    Row(("lease",), "form", ("mode",)),
+    Row(("lease",), "expires", ("duration",)),
+    Row(("environments", ANY, "lease"), "form", ("mode",)),
+    Row(("environments", ANY, "lease"), "expires", ("duration",)),
     Row(("flows", ANY), "also_to", ("sinks",)),
     Row(("flows", ANY), "accept", ("allowed_lateness",)),
     Row(("flows", ANY), "per", ("query",), silent=["source"]),

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
+from pydantic import AfterValidator, BeforeValidator
+
+MANUAL = "manual"
+"""The schedule of a pipeline that runs only when it is triggered."""
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 _REFUSED = {
     "@once": "a pipeline drains again and again; leave `schedule` out to start it by hand",
@@ -56,13 +61,24 @@ def check_schedule(text: str) -> str:
     return schedule
 
 
-def next_time(schedule: str, after: datetime) -> datetime:
+def _unless_manual(given: object) -> object:
+    return None if given == MANUAL else given
+
+
+Schedule = Annotated[
+    Annotated[str, AfterValidator(check_schedule)] | None, BeforeValidator(_unless_manual)
+]
+"""The schedule of a pipeline; None for manual runs only."""
+
+
+def next_time(schedule: str, after: datetime, timezone: str = "UTC") -> datetime:
     """Return the first time of a schedule after a moment, in UTC. `schedule`: as `check_schedule`
-    returns it.
+    returns it; `timezone`: in which it is evaluated.
     """
-    times = _croniter().croniter(_LINES.get(schedule, schedule), after.astimezone(UTC))
+    local = after.astimezone(ZoneInfo(timezone))
+    times = _croniter().croniter(_LINES.get(schedule, schedule), local)
     found: datetime = times.get_next(datetime)
-    return found
+    return found.astimezone(UTC)
 
 
 def _croniter() -> Any:

@@ -36,6 +36,7 @@ from draindown.config.units import Duration, Size
 
 _NEVER = "none"
 OF_CSV = ("header", "delimiter", "quote", "escape", "null_marker")
+"""Keys of a source of files that count for format csv only."""
 _NAMES = {"type": "string", "enum": list(FORMATS)}
 
 

@@ -4,6 +4,9 @@ bounded.
 Scalars follow the core schema of YAML 1.2: `yes`, `on`, dates and `1:30` are text. `${NAME}` is
 replaced in values only, once, after parsing: a value from the environment is never read as YAML and
 never expanded again.
+
+Reading has two steps: `read` gives nodes, which `config.layers` merges with those of the project
+file, and `build` gives their values. A node keeps the position in the file that it came from.
 """
 
 from __future__ import annotations
@@ -14,11 +17,15 @@ from dataclasses import dataclass, field
 
 import yaml
 
+from draindown.config.names import near
+
 MAX_BYTES = 1024**2
 MAX_VALUES = 50_000
 MAX_DEPTH = 40
 Path = tuple[str, ...]
 Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"]
+FLOW_HOLE = "flow"
+"""The hole of a template that is the name of the flow. Elsewhere it is an environment variable."""
 _UNPRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
@@ -29,17 +36,27 @@ _FLOAT = re.compile(
 _REFERENCE = re.compile(
     r"\$(?:(?P<dollar>\$)"
     r"|\{(?P<secret>secret:[A-Za-z_][A-Za-z0-9_]*)\}"
-    r"|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}"
+    r"|\{(?P<name>(?:(?:var|param)\.)?[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}"
     r"|(?P<open>\{))"
 )
 
 
+class Lenient(dict[str, str]):
+    """Environment variables of which some need not be set: the name of such a one is its value."""
+
+
 @dataclass(frozen=True, order=True)
 class Mark:
-    """A position in the text. Both numbers start at 1."""
+    """A position in a text. Both numbers start at 1.
+
+    `file` is empty in the file that is read itself. `by` says, as text, which flow uses a value of
+    a template.
+    """
 
     line: int
     column: int
+    file: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,25 +107,32 @@ class DocumentError(Exception):
 
 
 @dataclass(frozen=True)
-class _Scalar:
+class ScalarNode:
+    """A scalar as it is written. `fills`: values of its holes by name; None: those of the file."""
+
     mark: Mark
     text: str
     plain: bool
+    fills: Mapping[str, Node] | None = None
 
 
 @dataclass(frozen=True)
-class _Sequence:
+class SequenceNode:
+    """A list."""
+
     mark: Mark
-    items: list[_Node]
+    items: list[Node]
 
 
 @dataclass(frozen=True)
-class _Mapping:
+class MappingNode:
+    """Keys and values, in the order of the file; a key may be repeated."""
+
     mark: Mark
-    pairs: list[tuple[_Node, _Node]]
+    pairs: list[tuple[Node, Node]]
 
 
-_Node = _Scalar | _Sequence | _Mapping
+Node = ScalarNode | SequenceNode | MappingNode
 
 
 def parse(text: str, environ: Mapping[str, str]) -> Document:
@@ -116,16 +140,57 @@ def parse(text: str, environ: Mapping[str, str]) -> Document:
 
     Raises DocumentError if it is not exactly one YAML document.
     """
+    return build(read(text), environ)
+
+
+def read(text: str, file: str = "") -> Node | None:
+    """Return the nodes of a YAML text; None if it is empty. Raises DocumentError as `parse` does.
+
+    `file`: for the positions of the nodes.
+    """
     bad = _UNPRINTABLE.search(text)
     if bad:
         raise DocumentError(
             _mark_at(text, bad.start()), f"unprintable character U+{ord(bad[0]):04X}"
         )
-    root = _Reader(text).document()
-    builder = _Builder(environ)
+    return _Reader(text, file).document()
+
+
+def build(
+    root: Node | None, environ: Mapping[str, str], fills: Mapping[str, Node] | None = None
+) -> Document:
+    """Return values, positions and problems of nodes. Raises DocumentError if they are too many.
+
+    `fills`: the values of `${var.NAME}`, by `var.NAME`.
+    """
+    builder = _Builder(environ, fills or {})
     if root is not None:
         builder.document.value = builder.build(root, ())
     return builder.document
+
+
+def hole(text: str) -> str | None:
+    """Return the name of the hole that a text consists of, such as `param.keys`; None if it is
+    another text.
+    """
+    found = _REFERENCE.fullmatch(text)
+    name = found["name"] if found else None
+    return name if name is not None and _is_hole(name) else None
+
+
+def holes(text: str) -> set[str]:
+    """Return the names of all holes in a text."""
+    names = (found["name"] for found in _REFERENCE.finditer(text))
+    return {name for name in names if name is not None and _is_hole(name)}
+
+
+def _is_hole(name: str) -> bool:
+    return "." in name or name == FLOW_HOLE
+
+
+def is_text(text: str) -> bool:
+    """Return whether a plain scalar is read as text, and not as null, a truth value or a number."""
+    return not any(kind.fullmatch(text) for kind in (_NULL, _BOOL, _INT, _FLOAT))
 
 
 def _mark_at(text: str, index: int) -> Mark:
@@ -136,18 +201,18 @@ def _mark_at(text: str, index: int) -> Mark:
 class _Reader:
     """Builds nodes from parser events. An alias shares the node of its anchor."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._anchors: dict[str, _Node] = {}
+    def __init__(self, text: str, file: str) -> None:
+        self._text, self._file = text, file
+        self._anchors: dict[str, Node] = {}
 
-    def document(self) -> _Node | None:
+    def document(self) -> Node | None:
         events = self._events()
-        root: _Node | None = None
+        root: Node | None = None
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
                     raise DocumentError(
-                        _mark(event),
+                        self._mark(event),
                         "a second document starts here (---); one file holds one pipeline",
                     )
                 root = self._node(next(events), events, 0)
@@ -181,8 +246,8 @@ class _Reader:
         )
         return DocumentError(mark, f"is not YAML: {about}{hint}")
 
-    def _node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> _Node:
-        mark = _mark(event)
+    def _node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
+        mark = self._mark(event)
         if depth > MAX_DEPTH:
             raise DocumentError(mark, f"is nested more than {MAX_DEPTH} levels deep")
         if isinstance(event, yaml.AliasEvent):
@@ -200,36 +265,35 @@ class _Reader:
             self._anchors[event.anchor] = node
         return node
 
-    def _plain_node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> _Node:
-        mark = _mark(event)
+    def _plain_node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
+        mark = self._mark(event)
         if isinstance(event, yaml.ScalarEvent):
-            return _Scalar(mark, event.value, plain=bool(event.implicit[0]))
+            return ScalarNode(mark, event.value, plain=bool(event.implicit[0]))
         if isinstance(event, yaml.SequenceStartEvent):
-            return _Sequence(mark, list(self._children(events, yaml.SequenceEndEvent, depth)))
+            return SequenceNode(mark, list(self._children(events, yaml.SequenceEndEvent, depth)))
         nodes = list(self._children(events, yaml.MappingEndEvent, depth))
-        return _Mapping(mark, list(zip(nodes[::2], nodes[1::2], strict=True)))
+        return MappingNode(mark, list(zip(nodes[::2], nodes[1::2], strict=True)))
 
     def _children(
         self, events: Iterator[yaml.Event], end: type[yaml.Event], depth: int
-    ) -> Iterator[_Node]:
+    ) -> Iterator[Node]:
         while not isinstance(event := next(events), end):
             yield self._node(event, events, depth + 1)
 
-
-def _mark(event: yaml.Event) -> Mark:
-    assert event.start_mark is not None  # the C parser sets it on every event
-    return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+    def _mark(self, event: yaml.Event) -> Mark:
+        assert event.start_mark is not None  # the C parser sets it on every event
+        return Mark(event.start_mark.line + 1, event.start_mark.column + 1, self._file)
 
 
 class _Builder:
     """Builds values from nodes, records their positions and fills in environment variables."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], fills: Mapping[str, Node]) -> None:
         self.document = Document()
-        self._environ = environ
+        self._environ, self._fills = environ, fills
         self._left = MAX_VALUES
 
-    def build(self, node: _Node, path: Path) -> Value:
+    def build(self, node: Node, path: Path) -> Value:
         self._left -= 1
         if self._left < 0:
             raise DocumentError(
@@ -242,18 +306,18 @@ class _Builder:
             )
         self.document.values[path] = node.mark
         match node:
-            case _Scalar():
+            case ScalarNode():
                 return self._scalar(node, path)
-            case _Sequence():
+            case SequenceNode():
                 return [self.build(item, (*path, str(at))) for at, item in enumerate(node.items)]
-            case _Mapping():
+            case MappingNode():
                 return self._mapping(node, path)
 
-    def _mapping(self, node: _Mapping, path: Path) -> Value:
+    def _mapping(self, node: MappingNode, path: Path) -> Value:
         result: dict[str, Value] = {}
         marks: dict[str, Mark] = {}
         for key, value in node.pairs:
-            if not isinstance(key, _Scalar):
+            if not isinstance(key, ScalarNode):
                 self._problem(key.mark, path, "a key must be a name, not a list or mapping")
             elif key.text == "<<" and key.plain:
                 self._problem(
@@ -272,7 +336,7 @@ class _Builder:
                 result[key.text] = self.build(value, (*path, key.text))
         return result
 
-    def _scalar(self, node: _Scalar, path: Path) -> Value:
+    def _scalar(self, node: ScalarNode, path: Path) -> Value:
         text = node.text
         if node.plain:
             if _NULL.fullmatch(text):
@@ -283,9 +347,20 @@ class _Builder:
                 return int(text)
             if _FLOAT.fullmatch(text):
                 return float(text)
-        return _REFERENCE.sub(lambda found: self._resolved(found, node.mark, path), text)
+        if "$" not in text:
+            return text
+        whole = hole(text)
+        fill = self._fills_of(node).get(whole) if whole else None
+        return self._text(node, path) if fill is None else self.build(fill, path)
 
-    def _resolved(self, found: re.Match[str], mark: Mark, path: Path) -> str:
+    def _fills_of(self, node: ScalarNode) -> Mapping[str, Node]:
+        return self._fills if node.fills is None else node.fills
+
+    def _text(self, node: ScalarNode, path: Path) -> str:
+        return _REFERENCE.sub(lambda found: self._resolved(found, node, path), node.text)
+
+    def _resolved(self, found: re.Match[str], node: ScalarNode, path: Path) -> str:
+        mark, fills = node.mark, self._fills_of(node)
         if found["dollar"]:
             return "$"
         if found["secret"]:
@@ -298,14 +373,47 @@ class _Builder:
             )
             return found[0]
         name, default = found["name"], found["default"]
+        if "." in name or name in fills:
+            return self._filled(found, fills, node, path)
         value = self._environ.get(name)
         if default is not None:
             return value or default
         if value is None:
             message = f"environment variable {name} is not set; export {name}=..., or write ${{{name}:-default}}"
             self.document.problems.append(Problem(mark, path, message, variable=name))
-            return found[0]
+            return name if isinstance(self._environ, Lenient) else found[0]
         return value
+
+    def _filled(
+        self, found: re.Match[str], fills: Mapping[str, Node], node: ScalarNode, path: Path
+    ) -> str:
+        """Return the text of a hole within text."""
+        name, fill = found["name"], fills.get(found["name"])
+        if isinstance(fill, ScalarNode) and not (fill.plain and _NULL.fullmatch(fill.text)):
+            return self._text(fill, path)
+        if fill is not None:
+            message = f"{found[0]} stands within text, and its value is no text or number"
+            self._problem(node.mark, path, message)
+            return found[0]
+        if found["default"] is not None:
+            return str(found["default"])
+        self._problem(node.mark, path, _no_value(name, fills))
+        return found[0]
 
     def _problem(self, mark: Mark, path: Path, message: str) -> None:
         self.document.problems.append(Problem(mark, path, message))
+
+
+def _no_value(name: str, fills: Mapping[str, Node]) -> str:
+    """Return why a hole can't be filled, and what to write."""
+    kind, _, own = name.partition(".")
+    known = sorted(other.partition(".")[2] for other in fills if other.startswith(f"{kind}."))
+    if kind == "param":
+        if not any(_is_hole(other) and not other.startswith("var.") for other in fills):
+            return f"${{{name}}} is a hole of a template; a value elsewhere has none"
+        return f"${{{name}}} has no value: give it in `params` of the flow{near(own, known)}"
+    there = f"; there are {', '.join(known)}" if known else ""
+    return (
+        f"${{{name}}} has no value: give it in `vars` of the environment, in draindown.yaml"
+        f"{near(own, known) or there}"
+    )

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from draindown.base.clock import now
 from draindown.base.formatting import age, count, size
 from draindown.base.ranges import Range, joined, minus
+from draindown.config.models import PipelineSpec
 from draindown.config.project import relative
 from draindown.config.schedule import next_time
 from draindown.doctor.model import Desk
@@ -74,7 +75,7 @@ def look_at_input(desk: Desk, request: Request) -> None:
         desk.note(
             f"source-{finding.kind}", "source", f"{finding.subject}: {finding.detail}", finding.next
         )
-    _look_at_schedule(desk, request.spec.schedule, found, at)
+    _look_at_schedule(desk, request.spec, found, at)
     if desk.at_work:
         return
     desk.source.refuse_lost(desk.layout, desk.generation, first)
@@ -97,11 +98,12 @@ def _look_at_losses(desk: Desk, source: Perishable, reading: Mapping[int, int]) 
             desk.wrong("input-lost", "source", text, desk.command("accept-loss"))
 
 
-def _look_at_schedule(desk: Desk, schedule: str | None, found: Look, at: datetime) -> None:
-    if schedule is None:
+def _look_at_schedule(desk: Desk, spec: PipelineSpec, found: Look, at: datetime) -> None:
+    if spec.schedule is None:
         return
-    following = next_time(schedule, at)
-    between = (next_time(schedule, following) - following).total_seconds()
+    zone = spec.airflow.timezone
+    following = next_time(spec.schedule, at, zone)
+    between = (next_time(spec.schedule, following, zone) - following).total_seconds()
     if found.keeps is not None and found.keeps <= between:
         text = f"the source keeps what arrives for {age(found.keeps)}, and runs are {age(between)} apart: what arrives "
         help = (

@@ -107,8 +107,8 @@ def epochs_of(layout: FlowHome, terms: LeaseSpec, clock: Clock = CLOCK) -> Epoch
     """Return the epochs if the terms say shared, or if an epoch of that form was not released; else
     None.
     """
-    if terms.form == "shared":
-        return Epochs(_epochs(layout), terms.expires, clock)
+    if terms.mode == "shared":
+        return Epochs(_epochs(layout), terms.duration, clock)
     return _seen(layout, clock) if open_epoch(layout) else None
 
 
@@ -116,7 +116,7 @@ def _seen(layout: FlowHome, clock: Clock = CLOCK) -> Epochs:
     """Return the epochs of a lease with the `expires` of its newest holder, for a reader without
     terms of its own.
     """
-    some = Epochs(_epochs(layout), LeaseSpec().expires, clock)
+    some = Epochs(_epochs(layout), LeaseSpec().duration, clock)
     return replace(some, expires=some.patience(some.newest()))
 
 

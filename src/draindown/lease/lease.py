@@ -56,7 +56,7 @@ class Lease:
 
     Entering raises TransientError `lease-held`, which names the holder, if another driver or the
     JVM of a dead one holds it. In the shared form entering takes up to a heartbeat interval if the
-    holder is alive, and up to `terms.expires` if it is gone. An error in the block that follows
+    holder is alive, and up to `terms.duration` if it is gone. An error in the block that follows
     from a lost lease is replaced by TransientError `lease-lost`. `fence` is called in the shared
     form if the last holder did not release the lease. `so_far` returns what a run has committed, as
     text.

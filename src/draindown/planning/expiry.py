@@ -20,7 +20,7 @@ def refuse_expiring(request: Request, left: Look, now: datetime) -> None:
     schedule = request.spec.schedule
     if schedule is None or left.expires is None or not left.units:
         return
-    following = next_time(schedule, now)
+    following = next_time(schedule, now, request.spec.airflow.timezone)
     if left.expires > following.timestamp():
         return
     gone = datetime.fromtimestamp(left.expires, UTC)

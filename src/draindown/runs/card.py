@@ -85,6 +85,7 @@ def verdict(
     failed = next((s for s in steps if s.outcome == "failed"), None)
     mark = _mark(steps, unfinished, whole=whole)
     head = f"{mark}  {printable(f'{first.pipeline}/{first.flow}')}"
+    head += printable(f" ({first.environment})") if first.environment else ""
     if _is_open(steps, unfinished):
         return f"{head}  {unfinished or f'{silent(steps)} left no report'}"
     what = _failure(failed, drain) if failed else _success(steps, drain, whole=whole)

@@ -216,6 +216,7 @@ class StepReport(Frozen):
     `run` holds the ledger's sums of the whole run at the time of writing or reading. `fused` is
     None if the step had a driver of its own. `cluster` names the master and the executors that were
     registered when the step ended; it is empty on a local master and for a step without Spark.
+    `environment` is empty in a project without environments.
     """
 
     pipeline: str
@@ -226,6 +227,7 @@ class StepReport(Frozen):
     outcome: Outcome
     started_at: datetime
     finished_at: datetime
+    environment: str = ""
     cluster: str = ""
     findings: list[Finding] = Field(default_factory=list)
     error: dict[str, Any] | None = None
@@ -263,6 +265,7 @@ def of(request: Request, started: datetime, outcome: Outcome, **more: Any) -> St
         outcome=outcome,
         started_at=started,
         finished_at=now(),
+        environment=request.environment,
         **more,
     )
 

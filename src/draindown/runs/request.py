@@ -113,6 +113,9 @@ class Request(BaseModel):
     suite: dict[str, Any] | None = Field(
         default=None, description="the flow's Great Expectations suite, as GX writes it"
     )
+    environment: str = Field(
+        default="", description="the project's environment; empty in a project without any"
+    )
     max_batches: int | None = None
     max_duration: float | None = Field(
         default=None, description="seconds after which no further batch is started"
@@ -154,7 +157,7 @@ class Request(BaseModel):
         """
         spec = given.get("spec") if isinstance(given, dict) else None
         if isinstance(spec, PipelineSpec):
-            given = {"neighbours": spec.neighbours, **given}
+            given = {"neighbours": spec.neighbours, "environment": spec.environment, **given}
         if (
             not isinstance(spec, PipelineSpec)
             or given.get("flow") not in spec.flows
@@ -173,7 +176,8 @@ class Request(BaseModel):
         if self.flow not in self.spec.flows:
             raise ValueError(f"the pipeline has no flow {self.flow!r}")
         # a decoded spec knows no neighbours yet
-        object.__setattr__(self, "spec", self.spec.beside(self.neighbours).placed(Path(self.root)))
+        spec = self.spec.within(self.environment).beside(self.neighbours)
+        object.__setattr__(self, "spec", spec.placed(Path(self.root)))
         return self
 
     @property

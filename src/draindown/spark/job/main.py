@@ -30,6 +30,7 @@ from draindown.base.errors import (
 from draindown.base.exits import Exit, exit_for
 from draindown.base.findings import Finding
 from draindown.base.formatting import printable_lines, shortened
+from draindown.config import environment
 from draindown.flow import at_work, drain_part, schema_drift
 from draindown.gate.refusal import Refused
 from draindown.lake import storage, torn
@@ -65,7 +66,8 @@ def attempt(
     """Run a step. Returns its report, which is written whether or not the step failed, and its exit
     code.
 
-    Without its lake, the step does not run and its report is not written.
+    Without its lake, or in a process of another environment, the step does not run and its report
+    is not written.
 
     The first SIGTERM or SIGINT ends the step before the next batch, the second at once; the next
     run resumes. If the report can't be written, it has an error, and the exit code is not DONE.
@@ -73,6 +75,9 @@ def attempt(
     in this process.
     """
     started, stop = now(), stop or Stop()
+    if (other := _other_environment(request)) is not None:
+        tell(other)
+        return report.of(request, started, "failed", error=other.as_dict()), exit_for(other)
     if (missing := _missing_lake(request)) is not None:  # a report would begin another one
         tell(missing)
         return failed(request, missing, started), exit_for(missing)
@@ -95,6 +100,20 @@ def attempt(
             result = result.model_copy(update={"fused": Fused(drain=request.after, exit=code)})
         result = _with_sums(request, result.model_copy(update={"cluster": cluster.described()}))
         return _left(request, result, code, make_room)
+
+
+def refuse_other_environment(request: Request) -> None:
+    """Raise TerminalError `environment-mismatch` in a process of another environment."""
+    again = f"DRAINDOWN_ENV={request.environment} {request.resume}"
+    environment.refuse_other(request.environment, tried=_tried(request), next=again)
+
+
+def _other_environment(request: Request) -> DraindownError | None:
+    try:
+        refuse_other_environment(request)
+    except DraindownError as error:
+        return error
+    return None
 
 
 def _missing_lake(request: Request) -> DraindownError | None:

@@ -78,7 +78,9 @@ def job_main(step: Step, argv: list[str] | None = None) -> NoReturn:
     parser = argparse.ArgumentParser(prog=f"{step}.py", description=f"The {step} step of one flow.")
     parser.add_argument("--request", required=True, help="what `Request.encode` returned")
     try:
-        request = starts.afresh(Request.decode(parser.parse_args(argv).request))
+        asked = Request.decode(parser.parse_args(argv).request)
+        main.refuse_other_environment(asked)  # before anything of the lake is looked at
+        request = starts.afresh(asked)
     except DraindownError as error:
         print(error, file=sys.stderr)
         print(line({"step": step, "outcome": "failed", "error": error.as_dict()}), flush=True)
