@@ -58,7 +58,7 @@ def test_a_drill_kills_a_driver_and_shows_that_nothing_came_of_it(
     [result] = said["results"]
     assert code == 0 and said["held"] and result["held"], said
     assert "signal 9" in result["fired"] and result["where"] == "batch 2 of 3, merged"
-    assert result["commands"] == ["draindown run orders --flow orders --no-check --no-compact"]
+    assert result["commands"] == ["draindown run orders/orders --no-check --no-compact"]
     assert result["recovery"] > 0 and said["wrong"] == said["unlooked"] == []
     assert not (tmp_path / "scratch").exists()
     assert _everything(shop) == before

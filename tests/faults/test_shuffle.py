@@ -266,7 +266,7 @@ def test_a_transform_that_depends_on_order_is_found(
     monkeypatch.setenv("DRAINDOWN_MASTER", "local[2]")
     home, scratch = tmp_path / "project", tmp_path / "scratch"
     _project(home, _PIPELINE, "transforms/orders.py", transform, list(_changing()))
-    words = ["--root", str(home), "drill", "shuffle", "shop", "--flow", "hourly", "--seeds", "1"]
+    words = ["--root", str(home), "drill", "shuffle", "shop/hourly", "--seeds", "1"]
     code = main([*words, "--scratch", str(scratch), "--json"])
     said = json.loads(capsys.readouterr().out)
     (order,) = said["orders"]

@@ -249,8 +249,8 @@ def test_refusal_names_what_to_type_and_leaves_results(flow: Flow) -> None:
     with pytest.raises(GateFailed) as caught:
         flow.check(KNOWN)
     assert caught.value.next == (
-        "draindown gate show flights --flow flights",
-        "draindown gate quarantine flights expect_column_values_to_be_in_set:status --flow flights",
+        "draindown gate show flights/flights",
+        "draindown gate quarantine flights/flights expect_column_values_to_be_in_set:status",
         f"{WAIVE} expect_column_values_to_be_in_set:status {DAY}",
     )
     directory = Path(flow.layout.validations("run 1", "s"))

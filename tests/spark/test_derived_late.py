@@ -495,7 +495,7 @@ def test_late_rows_are_listed_applied_and_remembered(
     report = it.drain("hourly")
     it.check("hourly")
     assert _number(it) == 6 and report.drain and report.drain.totals["late"] == 2
-    assert "draindown late list p --flow hourly" in card([report])
+    assert "draindown late list p/hourly" in card([report])
     assert "late-rows" in {one.code for one in examine(it.request("hourly")).symptoms} and _proven(
         it
     )

@@ -57,7 +57,7 @@ def test_doctor_names_the_loss_and_its_command(
     assert run(asked, "doctor", "p", "--json") == 1
     page, setup = json.loads(capsys.readouterr().out)
     wrong = {symptom["code"]: symptom["next"] for symptom in page["symptoms"]}
-    assert wrong["table-behind-checkpoint"] == f"draindown --root {asked.root} reset p --flow f"
+    assert wrong["table-behind-checkpoint"] == f"draindown --root {asked.root} reset p/f"
     assert setup["name"] == "set-up"
     assert run(asked, "doctor", "p") == 1
     assert "table-behind-checkpoint" in capsys.readouterr().out
@@ -117,7 +117,7 @@ def test_accept_loss_lists_first_and_takes_only_what_is_lost(
     monkeypatch.setattr(Files, "perishable", perishable)
     assert run(asked, "accept-loss", "p") == 0
     assert (
-        f'draindown --root {asked.root} accept-loss p --flow f --all --reason "..." --yes'
+        f'draindown --root {asked.root} accept-loss p/f --all --reason "..." --yes'
         in capsys.readouterr().out
     )
     assert run(asked, "accept-loss", "p", "--all", "--reason", "retention", "--yes") == 0
@@ -267,7 +267,7 @@ def test_discard_gives_up_a_file_that_was_never_read(
     lost.write_text('{"id": "2", "n": 1}\n')
     take_in(asked, heap_bytes=1024**3, now=AT)
     lost.unlink()
-    discard = ("quarantine", "discard", "p", "--flow", "f", "--files", "--path", str(lost))
+    discard = ("quarantine", "discard", "p/f", "--files", "--path", str(lost))
     assert run(asked, *discard) == 2
     assert run(asked, *discard, "--yes") == 0
     assert generations.without(asked.layout, 1) == {str(lost)}

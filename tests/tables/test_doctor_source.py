@@ -180,7 +180,7 @@ def test_raw_records_are_there_for_a_reset_or_it_is_said(
     about = [one for one in found.symptoms if one.part == "raw records"]
     assert [one.code for one in about] == [code for code in (wrong, noted) if code]
     assert not noted or (
-        "t/1:7-9" in about[0].found and about[0].next.startswith("draindown rebuild p --flow f ")
+        "t/1:7-9" in about[0].found and about[0].next.startswith("draindown rebuild p/f ")
     )
 
 

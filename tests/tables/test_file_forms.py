@@ -86,10 +86,10 @@ def test_a_rebuild_names_a_discard_only_of_what_the_live_table_has_not_read(tmp_
     staged = source_of(asked.model_copy(update={"staged": 2}))
     read, fresh = str(tmp_path / "in/0.json"), str(tmp_path / "in/2.json")
     assert staged.leaving_out([fresh]).startswith(
-        f"draindown quarantine discard p --flow f --files --path {fresh}"
+        f"draindown quarantine discard p/f --files --path {fresh}"
     )
     for names in ([read], [fresh, read]):
-        assert staged.leaving_out(names).startswith("draindown rebuild p --flow f --abort --yes")
+        assert staged.leaving_out(names).startswith("draindown rebuild p/f --abort --yes")
     assert source_of(asked).leaving_out([read]).startswith("draindown quarantine discard")
     error = refused(lambda: staged.refuse_miscounted(1, units(asked)[:1], {}))
     assert all("discard" not in step for step in error.next) and "--abort" in error.next[0]

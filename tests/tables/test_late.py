@@ -291,7 +291,7 @@ def test_what_compacted_a_quiet_source_is_read_instead(tmp_path: Path) -> None:
     with pytest.raises(TerminalError) as error:
         proof(it.layout, declared.source)
     assert error.value.code == "history-gone" and error.value.next[0].startswith(
-        "draindown run p --flow d "
+        "draindown run p/d "
     )
 
 
@@ -504,7 +504,7 @@ def test_late_rows_are_listed_and_decided_by_commands(
     code, told = typed("apply", "p", "--id", "0004", "--yes")
     assert code == 78 and "unknown-late-row" in told, "applied is final"
     assert late.newest(it.layout) == 3 and applied(it.layout, 9) == [3, 4, 4]
-    assert typed("list", "p", "--flow", "t")[0] == 2
+    assert typed("list", "p/t")[0] == 2
 
 
 def test_doctor_tells_of_open_late_rows(tmp_path: Path) -> None:

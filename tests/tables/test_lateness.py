@@ -270,12 +270,12 @@ def test_the_next_run_takes_what_batches_of_the_ledger_took(tmp_path: Path, fill
 def test_the_command_tells_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     it, plot = Landed(tmp_path, 1), tmp_path / "late.svg"
     root = ["--root", str(tmp_path)]
-    assert main([*root, "lateness", "p", "--flow", "d", "--plot", str(plot), "--json"]) == 0
+    assert main([*root, "lateness", "p/d", "--plot", str(plot), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["accept"] == 7200 and said["rows"] == lateness(it.asked).rows
     assert 7200 in [one["delay"] for one in said["covers"]]
     assert plot.read_text().startswith("<svg") and "accept 2 h" in plot.read_text()
-    assert main([*root, "lateness", "p", "--flow", "f", "--time", "at"]) == 0
+    assert main([*root, "lateness", "p/f", "--time", "at"]) == 0
     assert "2026-03-01" in capsys.readouterr().out
 
 
@@ -284,7 +284,7 @@ def test_each_side_of_a_join_has_its_own_time(
 ) -> None:
     it, ask = (
         Landed(tmp_path, 1),
-        ["--root", str(tmp_path), "lateness", "p", "--flow", "j", "--json"],
+        ["--root", str(tmp_path), "lateness", "p/j", "--json"],
     )
     seen = [row for row in it.rows if row["at"]][:7]
     rows = [{"id": row["id"], "seen": row["at"], "_arrived_at": row["_arrived_at"]} for row in seen]

@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_read_hides_no_other_and_is_the_worst(
 
 
 @pytest.mark.parametrize(
-    "words", [["report", "--run", "x"], ["doctor", "--flow", "f"], ["audit", "--flow", "f"]]
+    "words", [["report", "--run", "x"], ["doctor/f"], ["audit/f"]]
 )
 def test_what_chooses_within_a_pipeline_needs_one(
     project: Path, capsys: pytest.CaptureFixture[str], words: list[str]
@@ -169,7 +169,7 @@ def test_gate_show_gives_no_advice_on_a_verdict_about_an_older_version(
     """
     layout = layout_of(project, "p", "f")
     newest = layout.tables.target.version
-    advice = "draindown gate quarantine p amount_known --flow f"
+    advice = "draindown gate quarantine p/f amount_known"
     error = {"code": "gate-failed", "tried": "t", "found": "f", "changed": "c", "next": [advice]}
     failing = Expectation(
         name="amount_known", success=False, scope="changed", unexpected=2, judged=3
@@ -188,7 +188,7 @@ def test_gate_show_gives_no_advice_on_a_verdict_about_an_older_version(
             waits,
             not waits,
         )
-        assert ("run p --flow f   # judges it" in out) == waits
+        assert ("run p/f   # judges it" in out) == waits
         assert json.loads(typed(project, capsys, "gate", "show", "p", "--json")[1])["f"][
             "unjudged"
         ] == (newest if waits else None)

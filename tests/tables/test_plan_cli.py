@@ -74,7 +74,7 @@ def test_commands_about_records_name_the_flows_that_have_them(
         assert main(["--root", str(project), "quarantine", verb, "p"]) == 2
         hint = " ".join(capsys.readouterr().err.split())
         assert all(f"--flow {name}" in hint for name in "abc") and "--flow d" not in hint
-        assert main(["--root", str(project), "quarantine", verb, "p", "--flow", "d"]) == 78
+        assert main(["--root", str(project), "quarantine", verb, "p/d"]) == 78
         assert "derived-flow" in capsys.readouterr().err
-    assert main(["--root", str(project), "late", "list", "p", "--flow", "a"]) == 2
+    assert main(["--root", str(project), "late", "list", "p/a"]) == 2
     assert "flow a is not derived; derived flows of p:" in " ".join(capsys.readouterr().err.split())

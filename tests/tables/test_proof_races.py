@@ -114,7 +114,7 @@ def during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("when", ["before", "while"])
 @pytest.mark.parametrize(
-    ("table", "helps"), [("t", "run p --flow d "), ("d", "doctor p --flow d ")]
+    ("table", "helps"), [("t", "run p/d "), ("d", "doctor p/d ")]
 )
 def test_files_that_go_before_or_while_a_proof_reads_them_are_named(
     it: Hourly,
@@ -143,7 +143,7 @@ def test_a_table_that_another_query_computed_is_not_proven(
     code, error = it.prove(capsys)
     assert (code, error["code"], error["changed"]) == (78, "derivation-changed", "nothing")
     assert (
-        error["tried"] == "prove flow d of pipeline p" and "reset p --flow d " in error["next"][0]
+        error["tried"] == "prove flow d of pipeline p" and "reset p/d " in error["next"][0]
     )
 
 

@@ -96,23 +96,23 @@ def test_an_audit_names_derived_flows_and_what_the_newest_proof_found(
 ) -> None:
     code, text = typed("audit", "p")
     assert code == 0 and "p/d  derived: proven, not audited" in text and "next: draindown" in text
-    assert "prove p --flow d" in text and "run p --flow e" in text, "e has no table"
+    assert "prove p/d" in text and "run p/e" in text, "e has no table"
 
     monkeypatch.setattr(
         proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 0)
     )
-    assert typed("prove", "p", "--flow", "d")[0] == 0
-    code, text = typed("audit", "p", "--flow", "d")
+    assert typed("prove", "p/d")[0] == 0
+    code, text = typed("audit", "p/d")
     assert code == 0 and "holds for version 0" in text and "next:" not in text
 
     write_deltalake(spec.layout("d").tables.target.path, ROWS, mode="append")
-    code, text = typed("audit", "p", "--flow", "d")
-    assert code == 0 and "not proven since: version 1" in text and "prove p --flow d" in text
+    code, text = typed("audit", "p/d")
+    assert code == 0 and "not proven since: version 1" in text and "prove p/d" in text
 
     monkeypatch.setattr(
         proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 2)
     )
-    assert typed("prove", "p", "--flow", "d")[0] == 1
+    assert typed("prove", "p/d")[0] == 1
     code, text = typed("audit", "p", "--json")
     told = json.loads(text)
     assert (code, told["clean"]) == (1, False)
@@ -121,7 +121,7 @@ def test_an_audit_names_derived_flows_and_what_the_newest_proof_found(
         ("d", False),
         ("e", True),
     ]
-    assert "reset p --flow d" in told["flows"][1]["next"]
+    assert "reset p/d" in told["flows"][1]["next"]
 
 
 def test_doctor_sends_to_a_proof_of_a_derived_table_until_it_holds(
@@ -132,16 +132,16 @@ def test_doctor_sends_to_a_proof_of_a_derived_table_until_it_holds(
         return [one.next for one in examine(request).symptoms if one.code == "foreign-commits"]
 
     DeltaTable(spec.layout("d").tables.target.path).update(updates={"n": "7"}, predicate="k = 'a'")
-    assert foreign() == ["draindown prove p --flow d"]
+    assert foreign() == ["draindown prove p/d"]
     monkeypatch.setattr(
         proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 1)
     )
-    assert typed("prove", "p", "--flow", "d")[0] == 1
-    assert foreign() == ["draindown reset p --flow d --yes   # compares the whole table"]
+    assert typed("prove", "p/d")[0] == 1
+    assert foreign() == ["draindown reset p/d --yes   # compares the whole table"]
     monkeypatch.setattr(
         proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 0)
     )
-    assert typed("prove", "p", "--flow", "d")[0] == 0
+    assert typed("prove", "p/d")[0] == 0
     assert foreign() == []
 
 
@@ -169,7 +169,7 @@ def test_a_flow_that_cannot_be_proven_keeps_no_other_from_it(
     told = json.loads(text)
     assert (code, told["holds"], len(told["certificates"])) == (1, False, 1)
     assert [one["error"]["code"] for one in told["refused"]] == ["nothing-to-prove"]
-    assert typed("prove", "p", "--flow", "d") == (78, ""), "the error alone, on stderr"
+    assert typed("prove", "p/d") == (78, ""), "the error alone, on stderr"
 
 
 def test_the_digest_is_of_the_rows_alone(tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ def test_a_refused_check_names_the_expectation_its_rows_and_the_next_command() -
 
 
 def test_an_error_shows_its_four_parts_and_never_cuts_a_command() -> None:
-    command = "draindown quarantine replay flights --flow flights --reason type --run " + "x" * 80
+    command = "draindown quarantine replay flights/flights --reason type --run " + "x" * 80
     error = {
         "code": "input-changed",
         "tried": "t " * 250,
@@ -423,7 +423,7 @@ def test_an_unfinished_step_is_told_with_what_is_known_of_it() -> None:
     )
     assert "in 0.4 s" not in text
     assert (
-        "next: draindown run flights --flow flights" in text
+        "next: draindown run flights/flights" in text
         and "less /lake/reports/r/drain.log" in text
     )
 
@@ -535,7 +535,7 @@ def test_a_refused_share_that_held_is_what_was_judged_without_expectations() -> 
     assert "gate      no expectations; published 3 (was 1)" in nothing
 
 
-CHECK_NEXT = "next: draindown run flights --flow flights   # checks and publishes"
+CHECK_NEXT = "next: draindown run flights/flights   # checks and publishes"
 
 
 def test_a_replay_without_a_check_says_that_nothing_of_it_is_published_and_what_to_type() -> None:
@@ -561,7 +561,7 @@ def test_a_replay_that_found_nothing_has_nothing_to_check() -> None:
     assert "not checked" not in said.lower()
 
 
-PARKED_NEXT = "next: draindown quarantine list flights --flow flights --files"
+PARKED_NEXT = "next: draindown quarantine list flights/flights --files"
 
 
 def test_a_run_whose_only_new_file_was_parked_says_so() -> None:
@@ -629,7 +629,7 @@ def test_report_shows_the_findings_that_a_run_leaves_out() -> None:
     text = card([told])
     assert (
         "and 3 more" in text
-        and f"next: draindown report flights --flow flights --run {told.run_id}" in text
+        and f"next: draindown report flights/flights --run {told.run_id}" in text
     )
     every = card([told], findings=ALL_FINDINGS)
     assert all(f"parked  p{i}" in every for i in range(5)) and "more" not in every

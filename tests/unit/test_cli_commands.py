@@ -546,7 +546,7 @@ def test_lag_of_other_flows_is_told_beside_one_that_is_broken(
         ["orders/orders", "1"],
         [f"orders/{second}", "?", "?", "?"],
     )
-    assert err == f"orders/{second}  source-missing, see: draindown plan orders --flow {second}\n"
+    assert err == f"orders/{second}  source-missing, see: draindown plan orders/{second}\n"
     well, broken = json.loads(typed(capsys, "lag", "--json")[1])
     assert (well["flow"], well["units"], broken["flow"], broken["units"]) == (
         "orders",
@@ -982,7 +982,7 @@ def test_several_flows_need_one_to_be_named(
     path.write_text(path.read_text() + flow)
     code, _, err = typed(capsys, "quarantine", "discard", "orders")
     assert code == 2 and "--flow" in err
-    code, _, err = typed(capsys, "plan", "orders", "--flow", "third")
+    code, _, err = typed(capsys, "plan", "orders/third")
     assert code == 78 and "unknown-flow" in err
 
 

@@ -309,7 +309,7 @@ def test_without_a_fault_they_are_listed(capsys: pytest.CaptureFixture[str]) -> 
     [
         (("stop",), 2, "draindown drill stop PIPELINE"),
         (("kill-it", "orders"), 78, "unknown-fault"),
-        (("stop", "orders", "--flow", "x"), 78, "unknown-flow"),
+        (("stop", "orders/x"), 78, "unknown-flow"),
         (("stop", "orders", "--max-bytes", "much"), 2, "--max-bytes"),
         (("stop", "orders", "--scratch", "jobs"), 78, "scratch-in-use"),
         (("stop", "orders", "--scratch", "landing/orders/deep"), 78, "scratch-in-use"),

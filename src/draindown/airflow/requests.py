@@ -209,7 +209,7 @@ def request_for(
         root=str(root),
         suite=suite(root, flow_spec.expectations) if flow_spec.expectations else None,
         replay=asked,
-        command=f"draindown replay {spec.pipeline} --flow {flow} {asked.options} --yes"
+        command=f"draindown replay {spec.pipeline}/{flow} {asked.options} --yes"
         if asked
         else "",
         **bounds(context["params"]),

@@ -32,9 +32,9 @@ class Unaudited:
     def next(self) -> str:
         """The command that compares the table, or mends what a proof found."""
         if self.version is None:
-            return f"draindown run {self.pipeline} --flow {self.flow}"
+            return f"draindown run {self.pipeline}/{self.flow}"
         verb = "prove" if self.clean else "reset"
-        return f"draindown {verb} {self.pipeline} --flow {self.flow}"
+        return f"draindown {verb} {self.pipeline}/{self.flow}"
 
     def __str__(self) -> str:
         lines = [

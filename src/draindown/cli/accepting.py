@@ -67,7 +67,7 @@ def _counts(inserted: int, updated: int, deleted: int) -> dict[str, int]:
 
 
 def _plan(spec: PipelineSpec, flow: str, commit: ForeignCommit) -> str:
-    of, to = f"{spec.pipeline} --flow {flow}", commit.version - 1
+    of, to = f"{spec.pipeline}/{flow}", commit.version - 1
     undo = f"RESTORE TABLE ... TO VERSION AS OF {to} undoes it, as long as no batch came after it"
     lines = [
         f"accept {spec.pipeline}/{flow}: {commit}",
@@ -85,7 +85,7 @@ def _undecided(spec: PipelineSpec, flow: str, version: int) -> ForeignCommit:
     from draindown.base.errors import TerminalError
     from draindown.flow import foreign
 
-    of = f"{spec.pipeline} --flow {flow}"
+    of = f"{spec.pipeline}/{flow}"
     tried = f"accept version {version} of the table of flow {flow} of pipeline {spec.pipeline}"
     if spec.is_derived(flow):
         raise TerminalError(

@@ -29,7 +29,7 @@ def others(
         if holder is None or (flow, holder.run_id) in shown:
             continue
         command = (
-            f"draindown report {spec.pipeline} --flow {flow} --run {shlex.quote(holder.run_id)}"
+            f"draindown report {spec.pipeline}/{flow} --run {shlex.quote(holder.run_id)}"
         )
         told = f"{spec.pipeline}/{flow}  {holder}; {so_far}"
         yield f"AT WORK  {printable(told)}\n          next: {printable(command)}"

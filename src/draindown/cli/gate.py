@@ -82,7 +82,7 @@ def waive(
         until_version=until_version,
         until=_until(duration),
     )
-    text = f"waived {_waiver_text(waiver)}\nnext: draindown run {spec.pipeline} --flow {name}"
+    text = f"waived {_waiver_text(waiver)}\nnext: draindown run {spec.pipeline}/{name}"
     Output(as_json).result({"flow": name, **waiver.model_dump(mode="json")}, text)
 
 
@@ -170,7 +170,7 @@ def _text(where: str, state: dict[str, Any]) -> str:
     lines += [f"  waived     {_waiver_text(waiver, state.get('table'))}" for waiver in waived]
     lines += [f"  expects    {printable(name)}" for name in state["expectations"]]
     if state.get("unjudged") is not None:
-        run = f"draindown run {state['pipeline']} --flow {state['flow']}   # judges it, and publishes it if it passes"
+        run = f"draindown run {state['pipeline']}/{state['flow']}   # judges it, and publishes it if it passes"
         lines += [f"  unjudged   version {state['unjudged']}", f"    next: {run}"]
     if state["last"]:
         told = StepReport.model_validate(state["last"])

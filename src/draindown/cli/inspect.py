@@ -186,7 +186,7 @@ def _audited(
     found: dict[str, Audited] = {}
     for name in flows(spec, flow):
         try:
-            with naming(f"draindown audit {spec.pipeline} --flow {name}"):
+            with naming(f"draindown audit {spec.pipeline}/{name}"):
                 found[name] = (
                     unaudited(spec, name)
                     if spec.is_derived(name)

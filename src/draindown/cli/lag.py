@@ -63,7 +63,7 @@ def lag(
     for one in found:
         if one.error is not None and one.flow:
             where = f"{one.pipeline}/{one.flow}  {one.error.code}"
-            out.note(f"{where}, see: draindown plan {one.pipeline} --flow {one.flow}")
+            out.note(f"{where}, see: draindown plan {one.pipeline}/{one.flow}")
     header = ["flow", *["partition", "next", "end"] * partitions, "input", "bytes", "oldest"]
     rows = [row for one in found for row in _rows(one, partitions)]
     out.result(
@@ -96,7 +96,7 @@ def _lag(here: Setting, spec: PipelineSpec, flow: str, partitions: bool) -> Lag:
     request = here.request(spec, flow, "plan", new_run_id())
     source = source_of(request)
     try:
-        with naming(f"draindown plan {spec.pipeline} --flow {flow}"):
+        with naming(f"draindown plan {spec.pipeline}/{flow}"):
             backlog = plan.plan(request, at, source)[0].backlog
             # the source was looked at: to look again asks it nothing
             parts = plan.look(request, at, source).parts if partitions else ()

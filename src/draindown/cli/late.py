@@ -126,7 +126,7 @@ def decide(
             rows = still.filter(pc.is_in(still["late_id"], rows["late_id"]))
             rows_of.decide(place, rows, action, by=person(), note=note, at=now())
     number = rows.num_rows
-    then = f"; they count from the next run on: draindown run {spec.pipeline} --flow {name}"
+    then = f"; they count from the next run on: draindown run {spec.pipeline}/{name}"
     out.result(
         {action: number},
         f"{action} {count(number, 'late row')}{then if number and action == 'applied' else ''}",

@@ -129,7 +129,7 @@ def report(here: Setting, out: Output) -> None:
     for spec in screen.present(here):
         for flow in spec.graph.order:
             try:
-                with naming(f"draindown report {spec.pipeline} --flow {flow}"):
+                with naming(f"draindown report {spec.pipeline}/{flow}"):
                     _newest(spec, flow, screen, as_json=out.as_json)
             except DraindownError as error:
                 screen.fail(f"{spec.pipeline}/{flow}", error)
@@ -155,7 +155,7 @@ def audit(here: Setting, out: Output, audited: Audited) -> None:
 def _facts(health: Health) -> dict[str, Any]:
     """Return the facts about a flow, or why they can't be read, which hides no verdict."""
     try:
-        with naming(f"draindown doctor {health.state.pipeline} --flow {health.state.flow}"):
+        with naming(f"draindown doctor {health.state.pipeline}/{health.state.flow}"):
             return health.as_dict()
     except DraindownError as error:
         return {"error": error.as_dict()}
@@ -183,7 +183,7 @@ def _newest(spec: PipelineSpec, flow: str, screen: _Screen, *, as_json: bool) ->
         if not newest.is_well:
             one = f" --run {shlex.quote(newest.run_id)}" if not newest.steps else ""
             screen.lines.append(
-                f"{'':<16}  next: draindown report {spec.pipeline} --flow {flow}{one}"
+                f"{'':<16}  next: draindown report {spec.pipeline}/{flow}{one}"
             )
     shown = {(flow, newest.run_id)} if newest else set()
     screen.lines += [*others(spec, [flow], shown), *half_rebuilt(spec, [flow])]

@@ -79,7 +79,7 @@ def _planned(
     found, failed = {}, {}
     for name in names:
         try:
-            with naming(f"draindown plan {spec.pipeline} --flow {name}"):
+            with naming(f"draindown plan {spec.pipeline}/{name}"):
                 found[name] = planned(here, spec, name)
         except DraindownError as error:
             if len(names) == 1:
@@ -141,7 +141,7 @@ def _plan_text(
         lines.append(f"  follows  {after}")
     if part.parked:
         pipeline, flow = where.split("/")
-        command = f"draindown quarantine list {pipeline} --flow {flow} --files"
+        command = f"draindown quarantine list {pipeline}/{flow} --files"
         lines.append(
             f"  parked   {count(part.parked, part.backlog.unit)} until someone decides   ({command})"
         )
@@ -176,4 +176,4 @@ def _drift_line(fields: list[dict[str, Any]], pipeline: str, flow: str) -> str:
         ", ..." if len(fields) > 3 else ""
     )
     many = count(len(fields), "field")
-    return f"  fields   {many} kept in _rescued: {shown}   (draindown report {pipeline} --flow {flow} --drift)"
+    return f"  fields   {many} kept in _rescued: {shown}   (draindown report {pipeline}/{flow} --drift)"

@@ -184,7 +184,7 @@ def replay(
     refuse_without(yes)
     from draindown.cli.running import drain_instead
 
-    command = f"draindown quarantine replay {spec.pipeline} --flow {name}{_options(reason, ids, run)} --yes"
+    command = f"draindown quarantine replay {spec.pipeline}/{name}{_options(reason, ids, run)} --yes"
     drain_instead(here, spec, name, out, quarantine_ids=tuple(chosen), command=command)
 
 
@@ -276,7 +276,7 @@ def _chosen(
         out.note("  " + "  ".join(_row(row)))
     if len(chosen) > _SHOWN:
         out.note(
-            f"  and {len(chosen) - _SHOWN:,} more: draindown quarantine list {layout.pipeline} --flow {layout.flow}"
+            f"  and {len(chosen) - _SHOWN:,} more: draindown quarantine list {layout.pipeline}/{layout.flow}"
         )
     return chosen
 

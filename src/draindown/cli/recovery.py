@@ -98,7 +98,7 @@ def reset(
         reset_plan.begin(
             request, plan, by=person(), accept_missing=accept_missing, check=opened.check
         )
-    follow = f"draindown run {plan.pipeline} --flow {plan.flow}"
+    follow = f"draindown run {plan.pipeline}/{plan.flow}"
     out.result(
         plan.as_dict() | {"next": follow}, f"generation {plan.generation} is live; next: {follow}"
     )
@@ -184,7 +184,7 @@ def _plan_text(plan: ResetPlan) -> str:
         if plan.damaged or plan.table_aside or plan.hidden_aside
         else "  final        no --undo: which generation was live before can't be told"
         if plan.kept is None
-        else f"  kept         generation {plan.kept}, for: draindown reset {plan.pipeline} --flow {plan.flow} --undo",
+        else f"  kept         generation {plan.kept}, for: draindown reset {plan.pipeline}/{plan.flow} --undo",
     ]
     return "\n".join(lines)
 
@@ -229,7 +229,7 @@ def accept_loss(
     out.note("\n".join(f"{name}: {why}" for name, why in lost.items()) or "nothing is lost")
     wanted = list(lost) if every else ranges or []
     if not wanted:
-        follow = f'draindown accept-loss {request.spec.pipeline} --flow {request.flow} --all --reason "..." --yes'
+        follow = f'draindown accept-loss {request.spec.pipeline}/{request.flow} --all --reason "..." --yes'
         told = {"lost": lost, "accepted": []} | ({"next": follow} if lost else {})
         out.result(
             told,
@@ -286,7 +286,7 @@ def replay(
 
     once_more = " --again" if again else ""
     command = (
-        f"draindown replay {spec.pipeline} --flow {request.flow} {found.asked}{once_more} --yes"
+        f"draindown replay {spec.pipeline}/{request.flow} {found.asked}{once_more} --yes"
     )
     drain_instead(here, spec, request.flow, out, replay=asked, command=command)
 

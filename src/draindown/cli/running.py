@@ -239,7 +239,7 @@ def _plans(
     for name in names:
         started = now()
         try:
-            with naming(f"draindown plan {this.spec.pipeline} --flow {name}"):
+            with naming(f"draindown plan {this.spec.pipeline}/{name}"):
                 request = this.request(name, "plan")
                 this.sources[name] = source_of(request)
                 report = planned(request, left_out, this.sources[name])
@@ -352,7 +352,7 @@ def withdraw_rows(
     from draindown.spark.runs.withdrawal import Plan, refuse_impossible, withdraw
 
     command = (
-        f"draindown gate quarantine {spec.pipeline} {shlex.quote(expectation)} --flow {flow} --yes"
+        f"draindown gate quarantine {spec.pipeline}/{flow} {shlex.quote(expectation)} --yes"
     )
     this = _Run(here, spec, out, {"command": command})
     request, plans = this.request(flow, "drain"), list[Plan]()
@@ -381,7 +381,7 @@ def withdraw_rows(
     refuse_without(yes)
     if this.exit == Exit.DONE:
         out.note(
-            f"next: draindown run {spec.pipeline} --flow {flow}   # judges the rest, and publishes it"
+            f"next: draindown run {spec.pipeline}/{flow}   # judges the rest, and publishes it"
         )
     this.finish()
 
@@ -393,7 +393,7 @@ def _withdrawal_text(plan: Plan) -> str:
         [printable("NULL" if value is None else value, 200) for value in row.values()]
         for row in plan.sample
     ]
-    back = f"draindown quarantine replay {plan.pipeline} --flow {plan.flow} --reason"
+    back = f"draindown quarantine replay {plan.pipeline}/{plan.flow} --reason"
     reason = shlex.quote(f"{withdrawals.REASON}{plan.expectation}")
     return "\n".join(
         [
@@ -426,7 +426,7 @@ def rebuild_table(
     from draindown.spark.runs.rebuild import rebuild
 
     words = " --accept-missing" * accept_missing + " --drop-foreign" * drop_foreign
-    command = f"draindown rebuild {spec.pipeline} --flow {flow}{words} --yes"
+    command = f"draindown rebuild {spec.pipeline}/{flow}{words} --yes"
     this = _Run(here, spec, out, {"command": command})
     request = this.request(flow, "drain")
     with _spark(this, size=size) as spark:

@@ -152,7 +152,7 @@ def skip(
             )
             return
         lost = sink_state.give_up(opened.layout, name, by=person(), reason=reason)
-    again = f"draindown run {request.spec.pipeline} --flow {request.flow}"
+    again = f"draindown run {request.spec.pipeline}/{request.flow}"
     is_there = name in request.declared.also_to
     then = f"next: {again}" + f", then {sink_columns.fill_command(request, name)}" * is_there
     out.result(
@@ -168,7 +168,7 @@ def _skip_row(
     from draindown.flow import sink_state
     from draindown.recovery.opening import Needs, open_flow
 
-    where = f"{request.spec.pipeline} --flow {request.flow}"
+    where = f"{request.spec.pipeline}/{request.flow}"
     waiting, filling = sink_state.on_its_way(request.layout, name)
     if waiting is None and filling is None:
         out.result([], f"nothing is on its way to sink {name}: there is no row to give up")

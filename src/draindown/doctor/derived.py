@@ -46,7 +46,7 @@ def _look_at_late(desk: Desk, first: int) -> None:
         desk.say("late", ", ".join(f"{count(number)} {state}" for state, number in sums.items()))
     if sums["open"]:
         text = f"{count(sums['open'], 'row')} came later than the flow accepts, and nobody has decided about them"
-        where = f"draindown late list {desk.layout.pipeline} --flow {desk.layout.flow}"
+        where = f"draindown late list {desk.layout.pipeline}/{desk.layout.flow}"
         desk.note("late-rows", "late", text, where)
 
 
@@ -101,7 +101,7 @@ def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
             else f"{reader.pipeline}/{reader.flow}"
         )
         forget = (
-            f"draindown forget-reader {desk.layout.pipeline} {name} --flow {desk.layout.flow} --yes"
+            f"draindown forget-reader {desk.layout.pipeline}/{desk.layout.flow} {name} --yes"
         )
         desk.note("reader-undeclared", "readers", text, forget)
     elif one.age(at) >= GONE:
@@ -109,7 +109,7 @@ def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
         told = (
             _run(one)
             if reader.sinks
-            else f"draindown doctor {reader.pipeline} --flow {reader.flow}"
+            else f"draindown doctor {reader.pipeline}/{reader.flow}"
         )
         desk.wrong("reader-gone", "readers", text, told)
     elif one.age(at) >= BEHIND:
@@ -119,5 +119,5 @@ def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
 
 def _run(one: Waiting) -> str:
     if one.reader.sinks:
-        return f"draindown sink list {one.reader.pipeline} --flow {one.reader.flow}   # names what must be filled"
-    return f"draindown run {one.reader.pipeline} --flow {one.reader.flow}"
+        return f"draindown sink list {one.reader.pipeline}/{one.reader.flow}   # names what must be filled"
+    return f"draindown run {one.reader.pipeline}/{one.reader.flow}"

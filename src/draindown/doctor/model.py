@@ -159,4 +159,4 @@ class Desk:
 
     def command(self, verb: str, rest: str = "") -> str:
         """Return a draindown command for this flow."""
-        return f"draindown {verb} {self.layout.pipeline} --flow {self.layout.flow}{rest}"
+        return f"draindown {verb} {self.layout.pipeline}/{self.layout.flow}{rest}"

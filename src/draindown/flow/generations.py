@@ -83,7 +83,7 @@ def _generation_error(layout: FlowHome, found: str) -> TerminalError:
         tried=f"find the live generation of flow {layout.flow} of pipeline {layout.pipeline}",
         found=f"{layout.generation}: {found}",
         next=[
-            f"draindown reset {layout.pipeline} --flow {layout.flow}",
+            f"draindown reset {layout.pipeline}/{layout.flow}",
             f"restore {layout.generation} from a copy",
         ],
     )

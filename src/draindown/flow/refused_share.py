@@ -212,7 +212,7 @@ def told(
         return state, []
     first = first_refused(layout, rows)
     what = f"{count(window.refused)} of {count(window.records, 'record')} refused ({percent(window.share)})"
-    listing = f"draindown quarantine list {layout.pipeline} --flow {layout.flow}"
+    listing = f"draindown quarantine list {layout.pipeline}/{layout.flow}"
     subject, detail = (
         quarantine.place_of(first) if first else layout.tables.quarantine.path,
         "; ".join([what, *_about(flow, first)]),

@@ -169,7 +169,7 @@ def _is_older(there: SinkBatch, known: Sending) -> bool:
 
 
 def _differs(layout: FlowHome, batch: SinkBatch, found: str) -> TerminalError:
-    where = f"{layout.pipeline} --flow {layout.flow} --sink {batch.place.sink}"
+    where = f"{layout.pipeline}/{layout.flow} --sink {batch.place.sink}"
     return TerminalError(
         "sink-differs",
         tried=f"send batch {batch.batch} of kind {batch.kind} of flow {layout.flow} to sink {batch.place.sink}, "
@@ -177,14 +177,14 @@ def _differs(layout: FlowHome, batch: SinkBatch, found: str) -> TerminalError:
         found=f"{found}: the input, a transform or the engine is another than then",
         changed="nothing of this attempt is in the sink, and nothing of the batch in the table",
         next=[
-            f"put back what was changed, then: draindown run {layout.pipeline} --flow {layout.flow}",
+            f"put back what was changed, then: draindown run {layout.pipeline}/{layout.flow}",
             f"draindown sink skip {where} --reason TEXT --yes   # gives up what was sent of it; then fill the sink",
         ],
     )
 
 
 def _unrecorded(layout: FlowHome, batch: SinkBatch) -> TerminalError:
-    where, sink = f"{layout.pipeline} --flow {layout.flow}", batch.place.sink
+    where, sink = f"{layout.pipeline}/{layout.flow}", batch.place.sink
     return TerminalError(
         "sink-records",
         tried=f"send batch {batch.batch} of kind {batch.kind} of flow {layout.flow} to sink {sink}",

@@ -135,7 +135,7 @@ class SinkState:
         Raises TerminalError `state-damaged`.
         """
         lost = (
-            f"then: draindown sink fill {layout.pipeline} --flow {layout.flow} --sink {name} --yes"
+            f"then: draindown sink fill {layout.pipeline}/{layout.flow} --sink {name} --yes"
         )
         return layout.sink(name).parsed(cls._parsed, without=lost, copied=False) or cls()
 
@@ -264,7 +264,7 @@ def refuse_in_flight(layout: FlowHome, *, writer: str = "") -> None:
             changed="nothing",
             next=[
                 f"{finishing(layout, one)}; then the same command again",
-                f"draindown sink skip {layout.pipeline} --flow {layout.flow} --sink {name} --reason TEXT --yes"
+                f"draindown sink skip {layout.pipeline}/{layout.flow} --sink {name} --reason TEXT --yes"
                 "   # gives it up; then fill it",
             ],
         )
@@ -274,7 +274,7 @@ def finishing(layout: FlowHome, one: Sending) -> str:
     """Return the command that finishes a batch on its way to a sink: of the kind that began it,
     with its options.
     """
-    where = f"{layout.pipeline} --flow {layout.flow}"
+    where = f"{layout.pipeline}/{layout.flow}"
     begun_with = {
         "source": f"draindown run {where}   # it finishes the batch",
         "replay": f"draindown doctor {where}   # names the replay; the same one again finishes the batch",

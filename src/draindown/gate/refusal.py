@@ -47,7 +47,7 @@ def refusal(layout: FlowHome, part: CheckPart, *, keyed: bool) -> Refused:
         next=[
             *(command for _ in refused for command in _about_rows(layout)),
             *(
-                f"draindown gate show {layout.pipeline} --flow {layout.flow}"
+                f"draindown gate show {layout.pipeline}/{layout.flow}"
                 for _ in range(len(failed) > len(refused))
             ),
             *(_gate("quarantine", layout, e) for e in single[:_COMMANDS]),
@@ -70,7 +70,7 @@ def _about_rows(layout: FlowHome) -> list[str]:
     """Return the commands that decide about refused rows, after which a check no longer counts
     them.
     """
-    rows = f"{layout.pipeline} --flow {layout.flow}"
+    rows = f"{layout.pipeline}/{layout.flow}"
     return [
         f"draindown quarantine list {rows}",
         f"draindown quarantine replay {rows} --yes   # once the contract or a rule is corrected: lets them in",
@@ -79,7 +79,7 @@ def _about_rows(layout: FlowHome) -> list[str]:
 
 
 def _gate(verb: str, layout: FlowHome, e: Expectation) -> str:
-    return f"draindown gate {verb} {layout.pipeline} {shlex.quote(e.name)} --flow {layout.flow}"
+    return f"draindown gate {verb} {layout.pipeline}/{layout.flow} {shlex.quote(e.name)}"
 
 
 def _sentence(e: Expectation) -> str:

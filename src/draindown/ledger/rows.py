@@ -266,7 +266,7 @@ def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
     a batch did to it.
     """
     changed = "the batch may be in the table, but it will not be published"
-    own, report = f"{row.pipeline} --flow {row.flow}", f"draindown report {row.pipeline} --json"
+    own, report = f"{row.pipeline}/{row.flow}", f"draindown report {row.pipeline} --json"
     again = f"draindown rebuild {own}   # says what it reads again; its table takes the place of a wrong one"
     next_ = [f"draindown audit {row.pipeline}", report, again]
     if row.form == "derive":

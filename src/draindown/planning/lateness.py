@@ -169,7 +169,7 @@ def _read(asked: Asked) -> Table:
         log = log.at(pointer.version)
     types = {name: str(kind) for name, kind in log.column_types.items()}
     if ARRIVED_AT not in types:
-        asks = "draindown lateness PIPELINE --flow FLOW --time COLUMN   # of the flow whose records it follows from"
+        asks = "draindown lateness PIPELINE/FLOW --time COLUMN   # of the flow whose records it follows from"
         raise _no_arrival(asked, "its rows have no arrival: it is derived", asks)
     if types.get(asked.time) not in _TIMES:
         has = ", ".join(
@@ -179,7 +179,7 @@ def _read(asked: Asked) -> Table:
         raise _no_arrival(
             asked,
             found,
-            f"draindown lateness {asked.layout.pipeline} --flow {asked.layout.flow} --time COLUMN",
+            f"draindown lateness {asked.layout.pipeline}/{asked.layout.flow} --time COLUMN",
         )
     return log
 

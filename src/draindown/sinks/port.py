@@ -64,7 +64,7 @@ class SinkPlace:
 
     def command(self, verb: str, why: str) -> str:
         """Return a draindown command for the flow, with what it is good for."""
-        return f"draindown {verb} {self.pipeline} --flow {self.flow}   # {why}"
+        return f"draindown {verb} {self.pipeline}/{self.flow}   # {why}"
 
     @property
     def again(self) -> str:

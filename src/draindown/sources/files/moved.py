@@ -42,7 +42,7 @@ class Moved:
 
     def error(self, layout: FlowHome) -> TerminalError:
         """Return the error that asks the person."""
-        flow = f"{layout.pipeline} --flow {layout.flow}"
+        flow = f"{layout.pipeline}/{layout.flow}"
         return TerminalError(
             "files-moved",
             tried=f"take in {count(self.new, 'new file')} of flow {layout.flow} in {shown(self.now)}",

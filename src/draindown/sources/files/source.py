@@ -166,7 +166,7 @@ class Files:
                 next=[
                     f"{_PUT_BACK}, then: {self._again}",
                     "deliver them again under new names and take these away, then: "
-                    f"draindown rebuild {layout.pipeline} --flow {layout.flow} --accept-missing",
+                    f"draindown rebuild {layout.pipeline}/{layout.flow} --accept-missing",
                 ],
             )
 
@@ -199,7 +199,7 @@ class Files:
         layout = self._flow.layout
         back = "put the file back as it was (size and content), then: draindown"
         if layout.staged:
-            rebuild = f"rebuild {layout.pipeline} --flow {layout.flow}"
+            rebuild = f"rebuild {layout.pipeline}/{layout.flow}"
             return [
                 f"{back} {rebuild} --yes",
                 f"draindown {rebuild} --accept-missing --yes   # its rows will be missing",
@@ -240,7 +240,7 @@ class Files:
         """
         layout = self._flow.layout
         if layout.staged:
-            return f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # and begin it anew"
+            return f"draindown rebuild {layout.pipeline}/{layout.flow} --abort --yes   # and begin it anew"
         return f"draindown run {layout.pipeline}"
 
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
@@ -311,7 +311,7 @@ class Files:
         """
         layout, names = self._flow.layout, list(units)
         flow, chosen = (
-            f"{layout.pipeline} --flow {layout.flow}",
+            f"{layout.pipeline}/{layout.flow}",
             " ".join(f"--path {shlex.quote(path)}" for path in names),
         )
         if layout.staged and inputs.has_any(layout.live, names):

@@ -141,7 +141,7 @@ def records_absent(
     changed: str,
 ) -> TerminalError:
     """Return the error for a slice that lacks records."""
-    flow = f"{layout.pipeline} --flow {layout.flow}"
+    flow = f"{layout.pipeline}/{layout.flow}"
     ranges = [f"--range {shlex.quote(loss.span.range)}" for loss in lacking(units, wrong)[:_SHOWN]]
     accept = (
         f'draindown accept-loss {flow} {" ".join(ranges)} --reason "..." --yes   # goes '
