@@ -154,8 +154,7 @@ def test_a_flow_that_appends_is_left_out_of_a_run_for_all_flows(
     (shown,) = (view.runs for view in overview.flows(PIPELINES, project, {"p"}) if view.flow == "g")
     assert "nothing to replay" in shown[0].what
     assert (
-        "not-replayed  g  it appends" in shown[0].card
-        and "draindown rebuild p/g" in shown[0].card
+        "not-replayed  g  it appends" in shown[0].card and "draindown rebuild p/g" in shown[0].card
     )
 
 

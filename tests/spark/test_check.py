@@ -52,7 +52,7 @@ def test_a_detail_is_spelled_as_its_author_wrote_it() -> None:
     assert result.detail({"kwargs": kwargs}, 0.5).endswith("observed 0.5")
 
 
-WAIVE, DAY = "draindown gate waive flights", '--flow flights --for "1 day" --reason TEXT'
+WAIVE, DAY = "draindown gate waive flights/flights", '--for "1 day" --reason TEXT'
 
 
 class Flow:

@@ -343,10 +343,7 @@ def test_a_batch_that_fails_again_and_again_is_named(tmp_path: Path) -> None:
     _failed(asked, "a", "crash", batches=1)
     assert "batch-keeps-failing" not in codes(examine(asked))
     (one,) = (symptom for symptom in examine(asked).symptoms if symptom.code == "batch-in-flight")
-    assert (
-        "batch 2 failed with crash" in one.found
-        and one.next == "draindown report p/f --run a"
-    )
+    assert "batch 2 failed with crash" in one.found and one.next == "draindown report p/f --run a"
     _failed(asked, "b", "transform-failed")
     _failed(asked, "c", "lease-held")
     health = examine(asked)

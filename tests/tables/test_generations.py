@@ -777,9 +777,7 @@ def test_an_append_table_is_put_aside_where_no_rebuild_can_read_what_belongs_to_
     for refused in (reset, lambda asked: replay_plan.settle(asked.layout, by="me")):
         with pytest.raises(TerminalError) as caught:
             refused(asked)
-        assert [
-            line for line in caught.value.next if line.startswith("draindown reset p/f ")
-        ]
+        assert [line for line in caught.value.next if line.startswith("draindown reset p/f ")]
     with pytest.raises(TerminalError) as caught:
         reset(asked)
     assert caught.value.next[-1].startswith("draindown reset p/f --table-aside ")

@@ -232,7 +232,7 @@ def test_explain_tells_what_a_watermark_would_have_lost(
     ]
     assert said["d"]["watermarks"] == expected and expected[0]["rows"] > expected[1]["rows"]
     assert said["e"]["watermarks"] == [], "rows of a derived table have no arrival"
-    assert main([*words, "--flow", "d"]) == 0
+    assert main([word if word != "p" else "p/d" for word in words]) == 0
     assert (
         f"by a watermark of 30 min, had it run after each arrival: {expected[0]['rows']} rows"
         in capsys.readouterr().out
@@ -301,10 +301,10 @@ def test_each_side_of_a_join_has_its_own_time(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("--flow", "j", "--table", "h"), 2, "flow j has rows of f, g"),
-        (("--flow", "f"), 2, "say which column of table f"),
-        (("--flow", "f", "--time", "id"), 78, "times are at"),
-        (("--flow", "e"), 78, "no-arrival"),
+        (("p/j", "--table", "h"), 2, "flow j has rows of f, g"),
+        (("p/f",), 2, "say which column of table f"),
+        (("p/f", "--time", "id"), 78, "times are at"),
+        (("p/e",), 78, "no-arrival"),
     ],
 )
 def test_what_cant_be_told_is_named(
@@ -314,7 +314,7 @@ def test_what_cant_be_told_is_named(
     write_deltalake(
         it.spec.layout("d").tables.target.path, pa.table({"window_start": pa.array([START], _UTC)})
     )
-    assert main(["--root", str(tmp_path), "lateness", "p", *words]) == code
+    assert main(["--root", str(tmp_path), "lateness", *words]) == code
     assert said in " ".join(capsys.readouterr().err.split())
 
 

@@ -85,9 +85,7 @@ def test_a_vacuum_that_removed_a_published_file_is_named_with_what_publishes_the
         retention_hours=0, dry_run=False, enforce_retention_duration=False
     )
     text, then = symptoms(asked)["published-files-gone"]
-    assert "VACUUM of version 4 removed it" in text and then.startswith(
-        "draindown compact p/f "
-    )
+    assert "VACUUM of version 4 removed it" in text and then.startswith("draindown compact p/f ")
     pointer.carry(asked.layout)
     assert "published-files-gone" not in symptoms(asked)
     assert plan(asked, AT)[0].drain is False

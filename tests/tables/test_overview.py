@@ -151,9 +151,7 @@ def test_a_file_that_cannot_be_read_hides_no_other_and_is_the_worst(
     assert "validate" in out
 
 
-@pytest.mark.parametrize(
-    "words", [["report", "--run", "x"], ["doctor/f"], ["audit/f"]]
-)
+@pytest.mark.parametrize("words", [["report", "--run", "x"], ["doctor/f"], ["audit/f"]])
 def test_what_chooses_within_a_pipeline_needs_one(
     project: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:

@@ -113,9 +113,7 @@ def during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "while"])
-@pytest.mark.parametrize(
-    ("table", "helps"), [("t", "run p/d "), ("d", "doctor p/d ")]
-)
+@pytest.mark.parametrize(("table", "helps"), [("t", "run p/d "), ("d", "doctor p/d ")])
 def test_files_that_go_before_or_while_a_proof_reads_them_are_named(
     it: Hourly,
     capsys: pytest.CaptureFixture[str],
@@ -142,9 +140,7 @@ def test_a_table_that_another_query_computed_is_not_proven(
     path.write_text(path.read_text().replace("count(*)", "count(at)"))
     code, error = it.prove(capsys)
     assert (code, error["code"], error["changed"]) == (78, "derivation-changed", "nothing")
-    assert (
-        error["tried"] == "prove flow d of pipeline p" and "reset p/d " in error["next"][0]
-    )
+    assert error["tried"] == "prove flow d of pipeline p" and "reset p/d " in error["next"][0]
 
 
 def test_a_sample_that_holds_does_not_hide_keys_that_differ(

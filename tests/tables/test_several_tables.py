@@ -298,9 +298,7 @@ def test_a_replay_waits_for_the_other_buckets_and_names_no_files(
             continue
         with pytest.raises(TransientError) as early:
             replay.find(asked)
-        assert early.value.code == code and early.value.next[0].startswith(
-            "draindown run shop/d "
-        )
+        assert early.value.code == code and early.value.next[0].startswith("draindown run shop/d ")
     named = shop.request("shop", "d").model_copy(
         update={"replay": Again(units=(shop.home("orders").tables.target.path,))}
     )
@@ -499,10 +497,8 @@ def test_a_reader_of_another_pipeline_is_forgotten_once_its_file_says_so(
         "--root",
         str(shop.root),
         "forget-reader",
-        "crm",
+        "crm/customers",
         "shop/d",
-        "--flow",
-        "customers",
         "--yes",
     ]
     assert main(words) == 78 and "reader-declared" in capsys.readouterr().err
@@ -558,10 +554,7 @@ def test_rebuild_and_replay_of_a_derived_flow_print_what_they_would_do(
     )
     assert "columns: those that the query gives" in said or "it is made anew" in said
     monkeypatch.setattr("draindown.flow.checkpoint.Checkpoint.first_unread", 2)
-    assert (
-        main([*root, "replay", "shop/d", "--from", "2026-04-30", "--to", "2026-05-02"])
-        == 2
-    )
+    assert main([*root, "replay", "shop/d", "--from", "2026-04-30", "--to", "2026-05-02"]) == 2
     said = capsys.readouterr().err
     assert (
         "what 1 batch touched" in said

@@ -319,11 +319,9 @@ def test_a_reader_that_left_the_project_is_named_and_forgotten_by_a_command(
     assert (command, root, words) == (
         "draindown",
         "--root",
-        ["forget-reader", "p", "d/t", "--yes"],
+        ["forget-reader", "p/t", "d", "--yes"],
     )
-    assert typed("forget-reader", "p", "d/t")[0] == 2 and registered.readers(
-        project.upstream
-    )
+    assert typed("forget-reader", "p/t", "d")[0] == 2 and registered.readers(project.upstream)
     assert typed(*words)[0] == 0 and registered.readers(project.upstream) == []
     code, error = typed(*words)
     assert (code, error["error"]["code"]) == (78, "no-reader")
@@ -333,7 +331,7 @@ def test_a_declared_reader_is_not_forgotten(project: Project, typed: Any) -> Non
     project.write([1])
     project.publish()
     project.pin()
-    code, error = typed("forget-reader", "p", "d/t", "--yes", declared=True)
+    code, error = typed("forget-reader", "p/t", "d", "--yes", declared=True)
     assert (code, error["error"]["code"]) == (78, "reader-declared") and registered.readers(
         project.upstream
     )

@@ -423,8 +423,7 @@ def test_an_unfinished_step_is_told_with_what_is_known_of_it() -> None:
     )
     assert "in 0.4 s" not in text
     assert (
-        "next: draindown run flights/flights" in text
-        and "less /lake/reports/r/drain.log" in text
+        "next: draindown run flights/flights" in text and "less /lake/reports/r/drain.log" in text
     )
 
 

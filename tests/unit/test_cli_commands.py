@@ -572,7 +572,7 @@ def test_a_run_does_the_flows_before_one_that_cannot_be_planned(
         ("orders", "idle"),
         (second, "failed"),
     ]
-    code, out, err = typed(capsys, "run", "orders", "--flow", second)
+    code, out, err = typed(capsys, "run", f"orders/{second}")
     assert code == 78 and out == "" and "source-missing" in err
 
 
@@ -981,7 +981,7 @@ def test_several_flows_need_one_to_be_named(
     flow = "\n  second:\n    source: {files: x/*.json, format: json}\n    columns: {a: int}\n"
     path.write_text(path.read_text() + flow)
     code, _, err = typed(capsys, "quarantine", "discard", "orders")
-    assert code == 2 and "--flow" in err
+    assert code == 2 and "say orders/orders or orders/second" in " ".join(err.split())
     code, _, err = typed(capsys, "plan", "orders/third")
     assert code == 78 and "unknown-flow" in err
 

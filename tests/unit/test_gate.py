@@ -485,10 +485,7 @@ def test_each_failed_expectation_and_a_refused_share_get_the_commands_that_decid
     ]
     for name in ("a", "b"):
         assert f"draindown gate quarantine flights/flights {name}" in plain
-        assert (
-            f'draindown gate waive flights/flights {name} --for "1 day" --reason TEXT'
-            in plain
-        )
+        assert f'draindown gate waive flights/flights {name} --for "1 day" --reason TEXT' in plain
     assert '{"id": "B-1", "amount": null}' in error.found
 
 

@@ -11,7 +11,6 @@ import typer
 from draindown.cli.context import (
     Json,
     OneFlow,
-    PipelineName,
     Yes,
     one_flow,
     person,
@@ -27,11 +26,10 @@ if TYPE_CHECKING:
 
 def accept(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    target: OneFlow,
     version: Annotated[
         int, typer.Option(min=0, help="Version of the commit, as `gate show` lists it.")
     ],
-    flow: OneFlow = None,
     reason: Annotated[
         str, typer.Option(help="Why its rows are right; required with --yes, and kept.")
     ] = "",
@@ -47,8 +45,8 @@ def accept(
     from draindown.gate import acceptance
 
     here, out = setting(ctx), Output(as_json)
-    spec = here.spec(pipeline)
-    name = one_flow(spec, flow)
+    spec = here.spec(target.pipeline)
+    name = one_flow(spec, target)
     commit = _undecided(spec, name, version)
     layout = spec.layout(name)
     found = foreign_rows.changed_by(layout, spec.flow(name), commit)

@@ -28,9 +28,7 @@ def others(
         holder, so_far = lease_holder_so_far(spec.layout(flow))
         if holder is None or (flow, holder.run_id) in shown:
             continue
-        command = (
-            f"draindown report {spec.pipeline}/{flow} --run {shlex.quote(holder.run_id)}"
-        )
+        command = f"draindown report {spec.pipeline}/{flow} --run {shlex.quote(holder.run_id)}"
         told = f"{spec.pipeline}/{flow}  {holder}; {so_far}"
         yield f"AT WORK  {printable(told)}\n          next: {printable(command)}"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draindown.base.exits import Exit
-from draindown.cli.context import Flow, Json, flows, landing_flows, setting
+from draindown.cli.context import AnyFlows, Json, flows, landing_flows, setting
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
@@ -30,11 +30,7 @@ def drill(
     fault: Annotated[
         str | None, typer.Argument(metavar="FAULT", help="A fault, or `all`. Default: list them.")
     ] = None,
-    pipeline: Annotated[
-        str | None,
-        typer.Argument(metavar="PIPELINE", help="Name from dags/pipelines/, or a YAML file."),
-    ] = None,
-    flow: Flow = None,
+    target: AnyFlows = None,
     listed: Annotated[bool, typer.Option("--list", help="List the faults and do nothing.")] = False,
     batch: Annotated[
         int | None,
@@ -78,13 +74,13 @@ def drill(
     if listed or fault is None:
         _list(out)
         return
-    if pipeline is None:
+    if target is None:
         raise typer.BadParameter(
-            f"say which pipeline: draindown drill {fault} PIPELINE", param_hint="PIPELINE"
+            f"say which pipeline: draindown drill {fault} TARGET", param_hint="TARGET"
         )
     here = setting(ctx)
-    spec, size = here.spec(pipeline), _bytes(max_bytes)
-    names = flows(spec, flow) if fault == _SHUFFLE else landing_flows(spec, flow)
+    spec, size = here.spec(target.pipeline), _bytes(max_bytes)
+    names = flows(spec, target) if fault == _SHUFFLE else landing_flows(spec, target)
     where = scratch.resolve() if scratch else Path(tempfile.mkdtemp(prefix="draindown-drill-"))
     result: Drill | Shuffled
     with _copies(where, out):

@@ -9,7 +9,7 @@ import typer
 
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.exits import exit_for
-from draindown.cli.context import Flow, Json, PipelineName, derived_flows, setting
+from draindown.cli.context import Flows, Json, derived_flows, setting
 from draindown.cli.output import Output, not_done
 from draindown.cli.physical import physical
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 def explain(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: Flow = None,
+    target: Flows,
     watermark: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,9 +42,9 @@ def explain(
     Starts a JVM with --physical only.
     """
     here = setting(ctx)
-    spec = here.spec(pipeline)
+    spec = here.spec(target.pipeline)
     delays = _delays(watermark or ())
-    names = derived_flows(spec, flow)
+    names = derived_flows(spec, target)
     explanations: dict[str, Explanation | DraindownError] = {}
     plans: dict[str, Physical | None] = {}
     for name in names:

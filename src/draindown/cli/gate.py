@@ -11,10 +11,10 @@ import typer
 
 from draindown.cli import accepting
 from draindown.cli.context import (
-    Flow,
+    Flows,
     Json,
-    PipelineName,
     Setting,
+    Target,
     Yes,
     flows,
     one_flow,
@@ -39,13 +39,11 @@ Expectation = Annotated[
 
 
 @gate.command()
-def show(
-    ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False
-) -> None:
+def show(ctx: typer.Context, target: Flows, as_json: Json = False) -> None:
     """Show the published version, the last verdict with its failures, and all waivers."""
     here = setting(ctx)
-    spec = here.spec(pipeline)
-    data = {name: _state(here, spec, name) for name in flows(spec, flow)}
+    spec = here.spec(target.pipeline)
+    data = {name: _state(here, spec, name) for name in flows(spec, target)}
     text = "\n\n".join(_text(f"{spec.pipeline}/{name}", state) for name, state in data.items())
     Output(as_json).result(data, text)
 
@@ -53,12 +51,11 @@ def show(
 @gate.command()
 def waive(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    target: Flows,
     expectation: Expectation,
     reason: Annotated[
         str, typer.Option(help="Why it may fail; required, and shown wherever it counts.")
     ],
-    flow: Flow = None,
     until_version: Annotated[
         int | None, typer.Option(min=0, help="Newest table version it counts for.")
     ] = None,
@@ -71,8 +68,8 @@ def waive(
     from draindown.gate import waivers
 
     here = setting(ctx)
-    spec = here.spec(pipeline)
-    name = _flow_with(here, spec, flow, expectation)
+    spec = here.spec(target.pipeline)
+    name = _flow_with(here, spec, target, expectation)
     waiver = waivers.waive(
         spec.layout(name),
         expectation,
@@ -89,20 +86,19 @@ def waive(
 @gate.command()
 def unwaive(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    target: Flows,
     expectation: Expectation,
-    flow: Flow = None,
     as_json: Json = False,
 ) -> None:
     """Take a waiver back."""
     from draindown.gate import waivers
 
     here = setting(ctx)
-    spec = here.spec(pipeline)
+    spec = here.spec(target.pipeline)
     waived = [
-        name for name in flows(spec, flow) if expectation in waivers.waivers(spec.layout(name))
+        name for name in flows(spec, target) if expectation in waivers.waivers(spec.layout(name))
     ]
-    name = waived[0] if len(waived) == 1 else one_flow(spec, flow)
+    name = waived[0] if len(waived) == 1 else one_flow(spec, target)
     removed = waivers.unwaive(spec.layout(name), expectation)
     Output(as_json).result(
         {"flow": name, **removed.model_dump(mode="json")}, f"took back {_waiver_text(removed)}"
@@ -112,9 +108,8 @@ def unwaive(
 @gate.command("quarantine")
 def quarantine_(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    target: Flows,
     expectation: Expectation,
-    flow: Flow = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -124,9 +119,9 @@ def quarantine_(
     from draindown.cli.running import withdraw_rows
 
     here = setting(ctx)
-    spec = here.spec(pipeline)
+    spec = here.spec(target.pipeline)
     withdraw_rows(
-        here, spec, _flow_with(here, spec, flow, expectation), expectation, yes, Output(as_json)
+        here, spec, _flow_with(here, spec, target, expectation), expectation, yes, Output(as_json)
     )
 
 
@@ -220,9 +215,9 @@ def _names(here: Setting, spec: PipelineSpec, flow: str) -> list[str]:
     return [*(gate_suite.names(suite(here.root, wanted)) if wanted else []), *share]
 
 
-def _flow_with(here: Setting, spec: PipelineSpec, flow: str | None, expectation: str) -> str:
-    having = [name for name in flows(spec, flow) if expectation in _names(here, spec, name)]
-    return having[0] if len(having) == 1 else one_flow(spec, flow)
+def _flow_with(here: Setting, spec: PipelineSpec, target: Target, expectation: str) -> str:
+    having = [name for name in flows(spec, target) if expectation in _names(here, spec, name)]
+    return having[0] if len(having) == 1 else one_flow(spec, target)
 
 
 def _until(duration: str | None) -> datetime | None:

@@ -13,7 +13,15 @@ from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import printable
 from draindown.cli import overview
 from draindown.cli.at_work import half_rebuilt, others
-from draindown.cli.context import AnyPipeline, Flow, Json, Setting, flows, new_run_id, setting
+from draindown.cli.context import (
+    AnyFlows,
+    Json,
+    Setting,
+    Target,
+    flows,
+    new_run_id,
+    setting,
+)
 from draindown.cli.failures import naming
 from draindown.cli.output import Output, not_done, table
 
@@ -31,21 +39,18 @@ if TYPE_CHECKING:
 _LOOKED, _KNOWN = 20, 5  # runs that are listed, and that are named where another one was asked for
 
 
-def doctor(
-    ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False
-) -> None:
+def doctor(ctx: typer.Context, target: AnyFlows = None, as_json: Json = False) -> None:
     """Check a flow's state for consistency; print what is wrong and how to fix it. Changes nothing,
     starts no JVM.
     """
     from draindown.doctor.examination import examine, examine_setup
 
     here = setting(ctx)
-    if pipeline is None:
-        overview.refuse_choice(flow=flow)
+    if target is None:
         overview.doctor(here, Output(as_json))
         return
-    spec = here.load(pipeline)
-    asked = (here.request(spec, name, "plan", new_run_id()) for name in flows(spec, flow))
+    spec = here.load(target.pipeline)
+    asked = (here.request(spec, name, "plan", new_run_id()) for name in flows(spec, target))
     found = [*map(examine, asked), examine_setup()]
     Output(as_json).result([health.as_dict() for health in found], "\n\n".join(map(str, found)))
     codes = {health.exit for health in found}
@@ -56,10 +61,9 @@ def doctor(
 
 def report(
     ctx: typer.Context,
-    pipeline: AnyPipeline = None,
+    target: AnyFlows = None,
     run: Annotated[str, typer.Option(help="Id of the run, or `last`.")] = "last",
     start: Annotated[str | None, typer.Option(help="Id of one start of a step, as listed.")] = None,
-    flow: Flow = None,
     listing: Annotated[
         bool, typer.Option("--list", help="List the newest runs, with their verdicts.")
     ] = False,
@@ -81,12 +85,12 @@ def report(
     from draindown.runs import starts
     from draindown.runs.card import ALL_FINDINGS, card
 
-    if pipeline is None:
-        overview.refuse_choice(run=run != "last", start=start, flow=flow, list=listing, drift=drift)
+    if target is None:
+        overview.refuse_choice(run=run != "last", start=start, list=listing, drift=drift)
         overview.report(setting(ctx), Output(as_json))
         return
-    spec = setting(ctx).spec(pipeline)
-    names = flows(spec, flow)
+    spec = setting(ctx).spec(target.pipeline)
+    names = flows(spec, target)
     if listing:
         _list_runs(spec, names, Output(as_json))
         return
@@ -145,9 +149,7 @@ def _proofs(spec: PipelineSpec, names: list[str]) -> str:
     )
 
 
-def audit(
-    ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False
-) -> None:
+def audit(ctx: typer.Context, target: AnyFlows = None, as_json: Json = False) -> None:
     """Recount everything from raw input and compare it with the tables. Exit 1 if anything doesn't
     fit.
 
@@ -155,12 +157,11 @@ def audit(
     if it does not hold.
     """
     here, out = setting(ctx), Output(as_json)
-    if pipeline is None:
-        overview.refuse_choice(flow=flow)
-        overview.audit(here, out, lambda spec: _audited(here, spec, None, out))
+    if target is None:
+        overview.audit(here, out, lambda spec: _audited(here, spec, Target(spec.pipeline), out))
         return
-    spec = here.spec(pipeline)
-    found = _audited(here, spec, flow, out)
+    spec = here.spec(target.pipeline)
+    found = _audited(here, spec, target, out)
     refused = [one for one in found.values() if isinstance(one, DraindownError)]
     if len(refused) == len(found) == 1:
         raise refused[0]
@@ -174,9 +175,7 @@ def audit(
         raise typer.Exit(max(map(exit_for, refused)))
 
 
-def _audited(
-    here: Setting, spec: PipelineSpec, flow: str | None, out: Output
-) -> dict[str, Audited]:
+def _audited(here: Setting, spec: PipelineSpec, target: Target, out: Output) -> dict[str, Audited]:
     """Return the audit of each flow; of a derived one its newest proof, of one that can't be
     audited the error.
     """
@@ -184,7 +183,7 @@ def _audited(
     from draindown.audit.recount import audit as audit_flow
 
     found: dict[str, Audited] = {}
-    for name in flows(spec, flow):
+    for name in flows(spec, target):
         try:
             with naming(f"draindown audit {spec.pipeline}/{name}"):
                 found[name] = (

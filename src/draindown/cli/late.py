@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from draindown.cli.context import (
-    Flow,
+    Flows,
     Ids,
     Json,
     Note,
-    PipelineName,
+    Target,
     Yes,
     derived_flows,
     new_run_id,
     person,
     refuse_without,
     setting,
+    several,
 )
 from draindown.cli.output import Output, table
 
@@ -50,8 +51,7 @@ _ACTIONS: dict[str, Action] = {"apply": "applied", "discard": "discarded"}
 @late.command("list")
 def list_(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: Flow = None,
+    target: Flows,
     state: Annotated[
         State, typer.Option(help="Which rows. `gone`: applied, and the source has them no more.")
     ] = State.open,
@@ -64,9 +64,9 @@ def list_(
     from draindown.base.formatting import count
     from draindown.sources.tables import late as rows_of
 
-    spec, data, texts = setting(ctx).spec(pipeline), {}, []
+    spec, data, texts = setting(ctx).spec(target.pipeline), {}, []
     only = None if state is State.all else cast("Shown", state.value)
-    for name in _accepting(spec, flow):
+    for name in _accepting(spec, target):
         place = _place(spec, name)
         sums = rows_of.counts(place)
         rows = rows_of.listed(place, only, (), limit)
@@ -88,8 +88,7 @@ def list_(
 )
 def decide(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: Flow = None,
+    target: Flows,
     ids: Ids = None,
     note: Note = "",
     yes: Yes = False,
@@ -103,12 +102,14 @@ def decide(
     from draindown.recovery.opening import Needs, open_flow
     from draindown.sources.tables import late as rows_of
 
-    action, spec, out = _ACTIONS[str(ctx.info_name)], setting(ctx).spec(pipeline), Output(as_json)
-    found = _accepting(spec, flow)
+    action, spec, out = (
+        _ACTIONS[str(ctx.info_name)],
+        setting(ctx).spec(target.pipeline),
+        Output(as_json),
+    )
+    found = _accepting(spec, target)
     if len(found) != 1:
-        raise typer.BadParameter(
-            f"say --flow {' or --flow '.join(found)}" if found else "no flow has `accept`"
-        )
+        raise several(target, found) if found else typer.BadParameter("no flow has `accept`")
     (name,) = found
     place = _place(spec, name)
     rows = rows_of.chosen(place, ids or (), action)
@@ -133,18 +134,18 @@ def decide(
     )
 
 
-def _accepting(spec: PipelineSpec, flow: str | None) -> list[str]:
+def _accepting(spec: PipelineSpec, target: Target) -> list[str]:
     """Return the named flow, or all that have `accept`. Raises a usage error if the named one has
     none.
     """
     found = [
         name
-        for name in derived_flows(spec, flow)
+        for name in derived_flows(spec, target)
         if getattr(spec.declared(name), "accept", None) is not None
     ]
-    if flow is not None and not found:
+    if target.flow is not None and not found:
         raise typer.BadParameter(
-            f"flow {flow} has no `accept`: nothing is late, its table is corrected"
+            f"flow {target.flow} has no `accept`: nothing is late, its table is corrected"
         )
     return found
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draindown.cli.context import Json, OneFlow, PipelineName, one_flow, setting
+from draindown.cli.context import Json, OneFlow, one_flow, setting
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ _SHOWN = 31  # newest days
 
 def lateness(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
+    target: OneFlow,
     of: Annotated[
         str | None,
         typer.Option(
@@ -48,8 +47,8 @@ def lateness(
     from draindown.planning.lateness import as_dict
     from draindown.planning.lateness import lateness as measured
 
-    spec, out = setting(ctx).spec(pipeline), Output(as_json)
-    name = one_flow(spec, flow)
+    spec, out = setting(ctx).spec(target.pipeline), Output(as_json)
+    name = one_flow(spec, target)
     asked, accept = _asked(spec, name, of, time)
     found = measured(asked, [] if accept is None else [accept])
     if plot is not None:

@@ -10,7 +10,6 @@ from draindown.cli.context import (
     Json,
     Note,
     OneFlow,
-    PipelineName,
     Yes,
     person,
     refuse_without,
@@ -22,8 +21,7 @@ from draindown.cli.output import Output
 
 def accept_files(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
+    target: OneFlow,
     moved: Annotated[
         bool, typer.Option("--moved", help="They are the known files, in another directory.")
     ] = False,
@@ -38,7 +36,7 @@ def accept_files(
     from draindown.recovery import moved_files
 
     here, out = setting(ctx), Output(as_json)
-    request = request_of(here, pipeline, flow)
+    request = request_of(here, target)
     found = moved_files.find(request)
     where = f"{request.spec.pipeline}/{request.flow}"
     if found is None:

@@ -96,8 +96,10 @@ def pasteable(text: str) -> str:
 
 
 def _with_path(text: str, name: str, path: str) -> str:
-    words = re.compile(rf"{_BARE}((?:[a-z-]+ ){{1,2}}){re.escape(name)}(?![\w./-])")
-    return words.sub(lambda found: f"draindown {found[1]}{shlex.quote(path)}", text)
+    words = re.compile(rf"{_BARE}((?:[a-z-]+ ){{1,2}}){re.escape(name)}(/\w+)?(?![\w./-])")
+    return words.sub(
+        lambda found: f"draindown {found[1]}{shlex.quote(path + (found[2] or ''))}", text
+    )
 
 
 def _json(data: Any) -> str:

@@ -182,8 +182,6 @@ def _newest(spec: PipelineSpec, flow: str, screen: _Screen, *, as_json: bool) ->
         screen.add(about | run, f"{began:<16}  {newest.said}")
         if not newest.is_well:
             one = f" --run {shlex.quote(newest.run_id)}" if not newest.steps else ""
-            screen.lines.append(
-                f"{'':<16}  next: draindown report {spec.pipeline}/{flow}{one}"
-            )
+            screen.lines.append(f"{'':<16}  next: draindown report {spec.pipeline}/{flow}{one}")
     shown = {(flow, newest.run_id)} if newest else set()
     screen.lines += [*others(spec, [flow], shown), *half_rebuilt(spec, [flow])]

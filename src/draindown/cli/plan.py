@@ -9,7 +9,7 @@ import typer
 
 from draindown.base.errors import DraindownError
 from draindown.base.exits import exit_for
-from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.cli.context import Flows, Json, Setting, flows, new_run_id, setting
 from draindown.cli.failures import naming
 from draindown.cli.inspect import unnamed as unnamed_drift
 from draindown.cli.output import Output, not_done
@@ -23,15 +23,13 @@ if TYPE_CHECKING:
     from draindown.runs.report import PlanPart
 
 
-def plan(
-    ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False
-) -> None:
+def plan(ctx: typer.Context, target: Flows, as_json: Json = False) -> None:
     """Show what waits and what a run would do now. Starts no JVM."""
     from draindown.lease.holder import holder
 
     here = setting(ctx)
-    spec = here.spec(pipeline)
-    found, failed = _planned(here, spec, flows(spec, flow))
+    spec = here.spec(target.pipeline)
+    found, failed = _planned(here, spec, flows(spec, target))
     holders = {name: holder(spec.layout(name), patient=False) for name in found}
     unnamed = {
         name: [row for row in unnamed_drift(spec, name) if row["kind"] == "new-field"]
@@ -64,7 +62,7 @@ def plan(
     texts |= {
         name: not_done(spec.pipeline, name, "planned", error) for name, error in failed.items()
     }
-    text = "\n\n".join(texts[name] for name in flows(spec, flow))
+    text = "\n\n".join(texts[name] for name in flows(spec, target))
     Output(as_json).result({"pipeline": spec.pipeline, "master": master(), "flows": data}, text)
     if failed:
         raise typer.Exit(max(map(exit_for, failed.values())))

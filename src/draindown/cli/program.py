@@ -29,6 +29,7 @@ from draindown.cli import (
     moved_files,
     proving,
     recovery,
+    renamed,
     running,
     why,
 )
@@ -51,7 +52,7 @@ Examples:
 
   draindown audit flights                         recount everything from raw input
 
-PIPELINE is a name from dags/pipelines/ or the path of a YAML file.
+TARGET is PIPELINE or PIPELINE/FLOW. PIPELINE is a name from dags/pipelines/ or the path of a YAML file.
 
 Exit codes: 0 done, 1 findings, 2 usage, 65 gate failed, 70 crash, 75 try again, 78 needs a person.
 """
@@ -172,6 +173,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     global_options.set("")
     by_path.set({})
+    if sentence := renamed.told(arguments):
+        typer.echo(sentence, err=True)
+        return Exit.USAGE
     for stream in (sys.stdout, sys.stderr):
         # a terminal that can't encode a character must not fail the command
         if hasattr(stream, "reconfigure"):

@@ -10,9 +10,8 @@ import typer
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.cli.context import (
-    Flow,
+    Flows,
     Json,
-    PipelineName,
     Setting,
     derived_flows,
     new_run_id,
@@ -30,8 +29,7 @@ _LEAST = 0.000_001  # keys are chosen by their hash, in so many parts
 
 def prove(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: Flow = None,
+    target: Flows,
     sample: Annotated[
         str, typer.Option(help="Share of the keys to compare, such as `1%`.")
     ] = "100%",
@@ -45,9 +43,9 @@ def prove(
     differs.
     """
     here, out = setting(ctx), Output(as_json)
-    spec, share = here.spec(pipeline), _share(sample)
+    spec, share = here.spec(target.pipeline), _share(sample)
     found: dict[str, Certificate | DraindownError] = {}
-    for name in derived_flows(spec, flow):
+    for name in derived_flows(spec, target):
         try:
             found[name] = certificate = _prove(here, spec, name, share, out)
             _keep(spec, certificate, out)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from draindown.cli.context import (
-    Flow,
+    Flows,
     Ids,
     Json,
     Note,
     OneFlow,
-    PipelineName,
     Yes,
     landing_flows,
     new_run_id,
@@ -78,8 +77,7 @@ _STATES: dict[State, Literal["open", "released", "discarded"] | None] = {
 @quarantine.command("list")
 def list_(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: Flow = None,
+    target: Flows,
     reason: Reason = None,
     ids: Ids = None,
     run: RunId = None,
@@ -92,16 +90,16 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List refused rows with reason and place, or parked files with --files."""
-    spec = setting(ctx).spec(pipeline)
+    spec = setting(ctx).spec(target.pipeline)
     if files:
-        _list_files(spec, landing_flows(spec, flow), Output(as_json))
+        _list_files(spec, landing_flows(spec, target), Output(as_json))
         return
     from draindown.flow import quarantine as rows_of
     from draindown.flow.state import FlowState
 
     which = rows_of.Filter(reason, tuple(ids) if ids else None, run, _STATES[state])
     # one more than asked for tells whether there are more
-    states = {name: FlowState.of(spec.layout(name)) for name in landing_flows(spec, flow)}
+    states = {name: FlowState.of(spec.layout(name)) for name in landing_flows(spec, target)}
     known = {name: rows_of.listed(state, which, limit + 1) for name, state in states.items()}
     found = {name: rows[:limit] for name, rows in known.items()}
     if csv:
@@ -126,11 +124,10 @@ def list_(
 @quarantine.command()
 def show(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    target: Flows,
     identity: Annotated[
         str, typer.Argument(metavar="ID", help="Id of a refused row; its start is enough.")
     ],
-    flow: Flow = None,
     as_json: Json = False,
 ) -> None:
     """Show one refused row: raw text with control characters encoded, why it was refused, where it
@@ -140,11 +137,11 @@ def show(
     from draindown.base.formatting import printable
     from draindown.flow import quarantine as rows_of
 
-    spec = setting(ctx).spec(pipeline)
+    spec = setting(ctx).spec(target.pipeline)
     which = rows_of.Filter(ids=(identity,), state=None)
     found = [
         row
-        for name in landing_flows(spec, flow)
+        for name in landing_flows(spec, target)
         for row in rows_of.listed(spec.layout(name), which, 2)
     ]
     if len({row["quarantine_id"] for row in found}) != 1:
@@ -165,8 +162,7 @@ def show(
 @quarantine.command()
 def replay(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
+    target: OneFlow,
     reason: Reason = None,
     ids: Ids = None,
     run: RunId = None,
@@ -175,8 +171,8 @@ def replay(
 ) -> None:
     """Feed refused rows through the flow again, after the contract or a rule was corrected."""
     here, out = setting(ctx), Output(as_json)
-    spec = here.spec(pipeline)
-    name = one_flow(spec, flow, landing=True)
+    spec = here.spec(target.pipeline)
+    name = one_flow(spec, target, landing=True)
     chosen = _chosen(spec.layout(name), reason, ids, run, out, "replay")
     if not chosen:
         out.result({"replayed": 0}, "no open row is meant; nothing to replay")
@@ -184,15 +180,16 @@ def replay(
     refuse_without(yes)
     from draindown.cli.running import drain_instead
 
-    command = f"draindown quarantine replay {spec.pipeline}/{name}{_options(reason, ids, run)} --yes"
+    command = (
+        f"draindown quarantine replay {spec.pipeline}/{name}{_options(reason, ids, run)} --yes"
+    )
     drain_instead(here, spec, name, out, quarantine_ids=tuple(chosen), command=command)
 
 
 @quarantine.command()
 def discard(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
+    target: OneFlow,
     reason: Reason = None,
     ids: Ids = None,
     run: RunId = None,
@@ -206,8 +203,8 @@ def discard(
     yet.
     """
     here, out = setting(ctx), Output(as_json)
-    spec = here.spec(pipeline)
-    layout = spec.layout(one_flow(spec, flow, landing=True))
+    spec = here.spec(target.pipeline)
+    layout = spec.layout(one_flow(spec, target, landing=True))
     if files and (reason or ids or run):
         raise typer.BadParameter(
             "--reason, --id and --run choose rows; parked files are chosen with --path"
@@ -234,8 +231,7 @@ def discard(
 @quarantine.command()
 def retry(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
+    target: OneFlow,
     paths: Paths = None,
     note: Note = "",
     yes: Yes = False,
@@ -243,9 +239,9 @@ def retry(
 ) -> None:
     """Have the next run look at parked files again, after they were repaired."""
     here = setting(ctx)
-    spec = here.spec(pipeline)
+    spec = here.spec(target.pipeline)
     _close_files(
-        here, spec, one_flow(spec, flow, landing=True), paths, note, yes, Output(as_json), "retry"
+        here, spec, one_flow(spec, target, landing=True), paths, note, yes, Output(as_json), "retry"
     )
 
 

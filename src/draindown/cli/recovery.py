@@ -12,7 +12,6 @@ from draindown.base.run_size import largest, size_of
 from draindown.cli.context import (
     Json,
     OneFlow,
-    PipelineName,
     Yes,
     new_run_id,
     one_flow,
@@ -58,8 +57,7 @@ _Ranges = Annotated[
 
 def reset(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
+    target: OneFlow,
     accept_missing: _AcceptMissing = False,
     table_aside: Annotated[
         bool,
@@ -81,7 +79,7 @@ def reset(
     from draindown.recovery.opening import Needs
 
     here, out = setting(ctx), Output(as_json)
-    request = request_of(here, pipeline, flow)
+    request = request_of(here, target)
     if undo:
         if table_aside:
             raise typer.BadParameter("an undo moves no table", param_hint="--table-aside")
@@ -106,11 +104,10 @@ def reset(
 
 def forget_reader(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    target: OneFlow,
     reader: Annotated[
         str, typer.Argument(metavar="READER", help="The flow that read: FLOW, or PIPELINE/FLOW.")
     ],
-    flow: OneFlow = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -118,7 +115,7 @@ def forget_reader(
     from draindown.sources.tables import readers, registered
 
     here, out = setting(ctx), Output(as_json)
-    request = request_of(here, pipeline, flow)
+    request = request_of(here, target)
     spec = request.spec
     of, _, name = reader.rpartition("/")
     of = of or spec.pipeline
@@ -139,7 +136,7 @@ def _opened(request: Request, needs: Needs, *words: str) -> AbstractContextManag
 
     verb, *options = words
     again = " ".join(
-        ["draindown", verb, request.spec.pipeline, "--flow", request.flow, *options, "--yes"]
+        ["draindown", verb, f"{request.spec.pipeline}/{request.flow}", *options, "--yes"]
     )
     return open_flow(
         request.spec, request.flow, needs, owner=person(), run_id=request.run_id, again=again
@@ -207,8 +204,7 @@ def _meaning(plan: ResetPlan) -> str:
 
 def accept_loss(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
+    target: OneFlow,
     ranges: Annotated[
         list[str] | None,
         typer.Option("--range", help="A range that is lost, as this command lists it. Repeatable."),
@@ -224,7 +220,7 @@ def accept_loss(
     from draindown.recovery import losses
 
     here, out = setting(ctx), Output(as_json)
-    request = request_of(here, pipeline, flow)
+    request = request_of(here, target)
     lost = losses.found(request)
     out.note("\n".join(f"{name}: {why}" for name, why in lost.items()) or "nothing is lost")
     wanted = list(lost) if every else ranges or []
@@ -247,8 +243,7 @@ def accept_loss(
 
 def replay(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
+    target: OneFlow,
     since: _Since = None,
     until: _Until = None,
     files: _Files = None,
@@ -267,13 +262,13 @@ def replay(
     from draindown.sources.registry import source_of
 
     here, out = setting(ctx), Output(as_json)
-    spec = here.spec(pipeline)
+    spec = here.spec(target.pipeline)
     # paths are relative to the working directory, not to the project root
     units = (*(absolute(name) for name in files or ()), *(ranges or ()))
     asked = Again(
         since=_time(since, "--from"), until=_time(until, "--to"), units=units, again=again
     )
-    request = here.request(spec, one_flow(spec, flow), "drain", new_run_id(), replay=asked)
+    request = here.request(spec, one_flow(spec, target), "drain", new_run_id(), replay=asked)
     found = replay_plan.find(request)
     source = source_of(request)
     out.note(_replay_text(found, source.unit, derived=spec.is_derived(request.flow)))
@@ -285,16 +280,13 @@ def replay(
     from draindown.cli.running import drain_instead
 
     once_more = " --again" if again else ""
-    command = (
-        f"draindown replay {spec.pipeline}/{request.flow} {found.asked}{once_more} --yes"
-    )
+    command = f"draindown replay {spec.pipeline}/{request.flow} {found.asked}{once_more} --yes"
     drain_instead(here, spec, request.flow, out, replay=asked, command=command)
 
 
 def rebuild(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
+    target: OneFlow,
     accept_missing: _AcceptMissing = False,
     drop_foreign: Annotated[
         bool,
@@ -315,7 +307,7 @@ def rebuild(
     from draindown.recovery.foreign_undone import refuse_undone
 
     here, out = setting(ctx), Output(as_json)
-    request = request_of(here, pipeline, flow)
+    request = request_of(here, target)
     spec = request.spec
     if abort:
         _abort(request, yes, out)

@@ -18,9 +18,8 @@ from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import count, printable
 from draindown.base.run_size import RunSize, largest
 from draindown.cli.context import (
-    Flow,
+    Flows,
     Json,
-    PipelineName,
     Setting,
     flows,
     new_run_id,
@@ -123,8 +122,7 @@ class _Run:
 
 def run(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: Flow = None,
+    target: Flows,
     max_batches: Annotated[
         int | None, typer.Option(min=1, help="Stop after this many batches.")
     ] = None,
@@ -143,11 +141,11 @@ def run(
     run card.
     """
     here, out = setting(ctx), Output(as_json)
-    spec = here.spec(pipeline)
+    spec = here.spec(target.pipeline)
     this = _Run(here, spec, out, {"max_batches": max_batches, "deadline": _seconds(deadline)})
     asked: dict[Step, bool] = {"drain": True, "check": check, "compact": compact}
     left_out = [step for step in asked if not asked[step]]
-    names = flows(spec, flow)
+    names = flows(spec, target)
     above = {name: set(spec.graph.upstream(name)) & set(names) for name in names}
     first, later = (
         [name for name in names if not above[name]],
@@ -192,8 +190,7 @@ def _steps(
 
 def compact(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: Flow = None,
+    target: Flows,
     force: Annotated[
         bool, typer.Option("--force", help="Compact even without evidence that it pays.")
     ] = False,
@@ -203,11 +200,12 @@ def compact(
     row.
     """
     here = setting(ctx)
-    spec = here.spec(pipeline)
-    command = f"draindown compact {spec.pipeline}{f' --flow {flow}' if flow else ''}{' --force' if force else ''}"
+    spec = here.spec(target.pipeline)
+    of = "/".join(filter(None, (spec.pipeline, target.flow)))
+    command = f"draindown compact {of}{' --force' if force else ''}"
     this = _Run(here, spec, Output(as_json), {"force": force, "command": command})
     with _spark(this, size="small") as spark:
-        for name in flows(spec, flow):
+        for name in flows(spec, target):
             if this.may_run(name):
                 _step(this, this.request(name, "compact"), spark)
     this.finish()
@@ -351,9 +349,7 @@ def withdraw_rows(
     from draindown.spark.job.main import attempt
     from draindown.spark.runs.withdrawal import Plan, refuse_impossible, withdraw
 
-    command = (
-        f"draindown gate quarantine {spec.pipeline}/{flow} {shlex.quote(expectation)} --yes"
-    )
+    command = f"draindown gate quarantine {spec.pipeline}/{flow} {shlex.quote(expectation)} --yes"
     this = _Run(here, spec, out, {"command": command})
     request, plans = this.request(flow, "drain"), list[Plan]()
     refuse_impossible(request, expectation)

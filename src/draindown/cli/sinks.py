@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draindown.cli.context import (
-    Flow,
+    Flows,
     Json,
     OneFlow,
-    PipelineName,
+    Target,
     Yes,
     flows,
     new_run_id,
@@ -18,7 +18,6 @@ from draindown.cli.context import (
     one_flow,
     person,
     refuse_without,
-    request_of,
     setting,
 )
 from draindown.cli.output import Output, table
@@ -35,15 +34,13 @@ SinkName = Annotated[str, typer.Option("--sink", help="The sink, by its name in 
 
 
 @sink.command("list")
-def list_(
-    ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False
-) -> None:
+def list_(ctx: typer.Context, target: Flows, as_json: Json = False) -> None:
     """List the sinks with the newest batch that each got, and whether it must be filled. Asks no
     sink.
     """
     here = setting(ctx)
-    spec, rows = here.spec(pipeline), list[dict[str, Any]]()
-    for name in flows(spec, flow):
+    spec, rows = here.spec(target.pipeline), list[dict[str, Any]]()
+    for name in flows(spec, target):
         rows += _states(here.request(spec, name, "plan", new_run_id()))
     names = ("flow", "sink", "kind", "of", "newest", "stale")
     cells = [
@@ -58,7 +55,7 @@ def list_(
 @sink.command()
 def fill(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    target: OneFlow,
     name: SinkName,
     accept_missing: Annotated[
         bool,
@@ -67,7 +64,6 @@ def fill(
             help="Go on if the version from before a rebuild is gone: keys it alone had may stay.",
         ),
     ] = False,
-    flow: OneFlow = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -76,7 +72,7 @@ def fill(
     """
     from draindown.base.formatting import count
 
-    request, out = _request(ctx, pipeline, flow, name), Output(as_json)
+    request, out = _request(ctx, target, name), Output(as_json)
     (state,) = (row for row in _states(request) if row["sink"] == name)
     out.note(
         f"sink {name} of {request.spec.pipeline}/{request.flow} is stale: {state['stale'] or 'no'}"
@@ -104,7 +100,7 @@ def fill(
 @sink.command()
 def skip(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    target: OneFlow,
     name: SinkName,
     reason: Annotated[
         str, typer.Option(help="Why, for those who read it later.", callback=not_empty)
@@ -115,7 +111,6 @@ def skip(
             help="Only the row with this key, as JSON: the error names it.", callback=not_empty
         ),
     ] = None,
-    flow: OneFlow = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -128,7 +123,7 @@ def skip(
     from draindown.flow import sink_columns, sink_state
     from draindown.recovery.opening import Needs, open_flow
 
-    request, out = _request(ctx, pipeline, flow, name, had=key is None), Output(as_json)
+    request, out = _request(ctx, target, name, had=key is None), Output(as_json)
     if key is not None:
         _skip_row(request, name, _key(request, name, key), reason, yes, out)
         return
@@ -223,18 +218,17 @@ def _fill(request: Request, name: str, out: Output, accept_missing: bool) -> Fil
         stop(spark)
 
 
-def _request(
-    ctx: typer.Context, pipeline: str, flow: str | None, name: str, *, had: bool = False
-) -> Request:
+def _request(ctx: typer.Context, target: Target, name: str, *, had: bool = False) -> Request:
     """Return the request about the flow that has the sink, or `had` it once. Raises a usage error
     if none does.
     """
     from draindown.flow import sink_state
 
     here = setting(ctx)
-    spec = here.spec(pipeline)
-    having = [one for one in flows(spec, flow) if name in spec.declared(one).also_to]
-    request = request_of(here, pipeline, having[0] if len(having) == 1 else one_flow(spec, flow))
+    spec = here.spec(target.pipeline)
+    having = [one for one in flows(spec, target) if name in spec.declared(one).also_to]
+    flow = having[0] if len(having) == 1 else one_flow(spec, target)
+    request = here.request(spec, flow, "drain", new_run_id())
     known = request.declared.also_to
     if name not in known and not (had and name in sink_state.names(request.layout)):
         raise typer.BadParameter(

@@ -179,7 +179,7 @@ def run_words(project: Project) -> tuple[str, ...]:
     """Return the arguments of a plain run without check and compaction: a part of the input may
     fail the gate.
     """
-    return ("run", project.spec.pipeline, "--flow", project.flow, "--no-check", "--no-compact")
+    return ("run", f"{project.spec.pipeline}/{project.flow}", "--no-check", "--no-compact")
 
 
 def call(project: Project, patience: float, *words: str) -> Ended:

@@ -403,8 +403,8 @@ def _tried(request: Request, expectation: str) -> str:
 
 def _waive(request: Request, expectation: str) -> str:
     return (
-        f"draindown gate waive {request.spec.pipeline} {shlex.quote(expectation)} --flow "
-        f"{request.flow} --reason TEXT"
+        f"draindown gate waive {request.spec.pipeline}/{request.flow} "
+        f"{shlex.quote(expectation)} --reason TEXT"
     )
 
 
