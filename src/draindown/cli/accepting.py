@@ -30,7 +30,7 @@ def accept(
     version: Annotated[
         int, typer.Option(min=0, help="Version of the commit, as `gate show` lists it.")
     ],
-    reason: Annotated[
+    note: Annotated[
         str, typer.Option(help="Why its rows are right; required with --yes, and kept.")
     ] = "",
     yes: Yes = False,
@@ -52,10 +52,10 @@ def accept(
     found = foreign_rows.changed_by(layout, spec.flow(name), commit)
     exact = commit.model_copy(update=_counts(found.inserted, found.updated, found.deleted))
     out.note(_plan(spec, name, exact))
-    if yes and not reason.strip():
-        raise typer.BadParameter("say why, for those who ask later", param_hint="--reason")
+    if yes and not note.strip():
+        raise typer.BadParameter("say why, for those who ask later", param_hint="--note")
     refuse_without(yes)
-    accepted = acceptance.accept(layout, commit, found, by=person(), reason=reason)
+    accepted = acceptance.accept(layout, commit, found, by=person(), reason=note)
     data = {"pipeline": spec.pipeline, "flow": name, **accepted.model_dump(mode="json")}
     out.result(data, f"accepted {accepted.commit.name}: {accepted.rows}")
 

@@ -1,4 +1,4 @@
-"""Commands for authors of pipelines: init, validate, schema."""
+"""Commands for authors of pipelines: init, validate."""
 
 from __future__ import annotations
 
@@ -91,9 +91,20 @@ def validate(
             "--strict", help="Warnings are errors: all that a run needs must be on this machine."
         ),
     ] = False,
+    json_schema: Annotated[
+        bool,
+        typer.Option(
+            "--json-schema", help="Check nothing: print the JSON Schema of pipeline files."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check pipeline files and their suites; errors name file and line. Exit 78 if any is wrong."""
+    if json_schema:
+        from draindown.config.json_schema import schema_text
+
+        typer.echo(schema_text(), nl=False)
+        return
     out, checked = Output(as_json), list(_checked(ctx, pipelines or [], strict=strict))
     errors = [
         error for one in checked for error in (*one.errors, *(one.warnings if strict else ()))
@@ -113,13 +124,6 @@ def validate(
     out.result({"valid": good, **found}, text or "no valid pipeline")
     if errors:
         raise typer.Exit(Exit.NEEDS_PERSON)
-
-
-def schema() -> None:
-    """Print the JSON Schema of pipeline files, for editors."""
-    from draindown.config.json_schema import schema_text
-
-    typer.echo(schema_text(), nl=False)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ Flows = Annotated[
 AnyFlows = Annotated[
     Target | None,
     typer.Argument(
-        metavar="[TARGET]",
+        metavar="TARGET",
         help=f"PIPELINE for all its flows, or PIPELINE/FLOW. {_PIPELINE} Default: all, in brief.",
         parser=Target.parsed,
     ),

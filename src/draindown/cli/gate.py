@@ -53,15 +53,16 @@ def waive(
     ctx: typer.Context,
     target: Flows,
     expectation: Expectation,
-    reason: Annotated[
-        str, typer.Option(help="Why it may fail; required, and shown wherever it counts.")
-    ],
+    note: Annotated[
+        str | None, typer.Option(help="Why it may fail; required, and shown wherever it counts.")
+    ] = None,
     until_version: Annotated[
         int | None, typer.Option(min=0, help="Newest table version it counts for.")
     ] = None,
     duration: Annotated[
         str | None, typer.Option("--for", help="How long it counts, such as `2 days`.")
     ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the waiver back.")] = False,
     as_json: Json = False,
 ) -> None:
     """Let the gate pass although an expectation fails. The next run checks again and publishes."""
@@ -69,12 +70,17 @@ def waive(
 
     here = setting(ctx)
     spec = here.spec(target.pipeline)
+    if undo:
+        _unwaive(spec, target, expectation, Output(as_json))
+        return
+    if note is None:
+        raise typer.BadParameter("say why, for those who ask later", param_hint="--note")
     name = _flow_with(here, spec, target, expectation)
     waiver = waivers.waive(
         spec.layout(name),
         expectation,
         by=person(),
-        reason=reason,
+        reason=note,
         known=_names(here, spec, name),
         until_version=until_version,
         until=_until(duration),
@@ -83,30 +89,21 @@ def waive(
     Output(as_json).result({"flow": name, **waiver.model_dump(mode="json")}, text)
 
 
-@gate.command()
-def unwaive(
-    ctx: typer.Context,
-    target: Flows,
-    expectation: Expectation,
-    as_json: Json = False,
-) -> None:
-    """Take a waiver back."""
+def _unwaive(spec: PipelineSpec, target: Target, expectation: str, out: Output) -> None:
     from draindown.gate import waivers
 
-    here = setting(ctx)
-    spec = here.spec(target.pipeline)
     waived = [
         name for name in flows(spec, target) if expectation in waivers.waivers(spec.layout(name))
     ]
     name = waived[0] if len(waived) == 1 else one_flow(spec, target)
     removed = waivers.unwaive(spec.layout(name), expectation)
-    Output(as_json).result(
+    out.result(
         {"flow": name, **removed.model_dump(mode="json")}, f"took back {_waiver_text(removed)}"
     )
 
 
-@gate.command("quarantine")
-def quarantine_(
+@gate.command()
+def withdraw(
     ctx: typer.Context,
     target: Flows,
     expectation: Expectation,

@@ -1,4 +1,4 @@
-"""Commands for rows that came later than a derived flow accepts: list, apply, discard."""
+"""Commands for rows that came later than a derived flow accepts: list, release, discard."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class State(StrEnum):
     all = "all"
 
 
-_ACTIONS: dict[str, Action] = {"apply": "applied", "discard": "discarded"}
+_ACTIONS: dict[str, Action] = {"release": "applied", "discard": "discarded"}
 
 
 @late.command("list")
@@ -56,11 +56,23 @@ def list_(
         State, typer.Option(help="Which rows. `gone`: applied, and the source has them no more.")
     ] = State.open,
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows per flow.")] = 50,
+    summary: Annotated[
+        bool,
+        typer.Option(
+            "--summary",
+            help="Say how late all rows of the sources came, and what each delay would cover.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List late rows with how late they came and what they missed: a window, or the key of a
     session or a join.
     """
+    if summary:
+        from draindown.cli.lateness import summarize
+
+        summarize(setting(ctx).spec(target.pipeline), target, Output(as_json))
+        return
     from draindown.base.formatting import count
     from draindown.sources.tables import late as rows_of
 
@@ -83,7 +95,7 @@ def list_(
     help="Leave late rows out for good, listed as discarded while the source has them. " + _MEANT,
 )
 @late.command(
-    "apply",
+    "release",
     help="Have late rows count from the next run on, which recomputes what they touch. " + _MEANT,
 )
 def decide(
@@ -148,6 +160,17 @@ def _accepting(spec: PipelineSpec, target: Target) -> list[str]:
             f"flow {target.flow} has no `accept`: nothing is late, its table is corrected"
         )
     return found
+
+
+def number_open(spec: PipelineSpec, flow: str) -> int | None:
+    """Return the number of late rows of a flow that wait for a decision; None if it sets none
+    aside.
+    """
+    from draindown.sources.tables import late as rows_of
+
+    if getattr(spec.declared(flow), "accept", None) is None:
+        return None
+    return rows_of.counts(_place(spec, flow))["open"]
 
 
 def _place(spec: PipelineSpec, flow: str) -> Place:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,12 +23,36 @@ if TYPE_CHECKING:
     from draindown.runs.report import PlanPart
 
 
-def plan(ctx: typer.Context, target: Flows, as_json: Json = False) -> None:
+def plan(
+    ctx: typer.Context,
+    target: Flows,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Explain derived flows: query, what a change touches, what the next run reads.",
+        ),
+    ] = False,
+    physical: Annotated[
+        bool,
+        typer.Option(
+            "--physical", help="With --explain: Spark's plan of the next run too; starts a JVM."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show what waits and what a run would do now. Starts no JVM."""
     from draindown.lease.holder import holder
 
     here = setting(ctx)
     spec = here.spec(target.pipeline)
+    if physical and not explain:
+        raise typer.BadParameter("it is part of --explain: say that too", param_hint="--physical")
+    if explain:
+        from draindown.cli.explaining import explain as explained
+
+        explained(here, spec, target, Output(as_json), with_physical=physical)
+        return
     found, failed = _planned(here, spec, flows(spec, target))
     holders = {name: holder(spec.layout(name), patient=False) for name in found}
     unnamed = {

@@ -1,5 +1,5 @@
-"""Commands of recovery: reset, replay, rebuild, and what lets a flow go on without input or a
-reader that is gone.
+"""Commands of recovery: reset, replay, rebuild, and what lets a table go on without a reader that
+is gone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from draindown.base.run_size import largest, size_of
 from draindown.cli.context import (
     Json,
     OneFlow,
+    Setting,
+    Target,
     Yes,
     new_run_id,
     one_flow,
@@ -102,30 +104,25 @@ def reset(
     )
 
 
-def forget_reader(
-    ctx: typer.Context,
-    target: OneFlow,
-    reader: Annotated[
-        str, typer.Argument(metavar="READER", help="The flow that read: FLOW, or PIPELINE/FLOW.")
-    ],
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
-    """Keep nothing more of a table for a flow that read it, and is gone from the project."""
+def drop_reader(here: Setting, target: Target, reader: str, yes: bool, out: Output) -> None:
+    """Keep nothing more of a table for a flow that read it, and is gone from the project. `reader`:
+    FLOW, or PIPELINE/FLOW.
+    """
     from draindown.sources.tables import readers, registered
 
-    here, out = setting(ctx), Output(as_json)
     request = request_of(here, target)
-    spec = request.spec
     of, _, name = reader.rpartition("/")
-    of = of or spec.pipeline
+    of = of or request.spec.pipeline
     readers.refuse_declared(request, of, name)
     out.note(
         f"keep no more of table {request.layout.table_name} for {of}/{name}; if it reads again, it begins anew"
     )
     refuse_without(yes)
     registered.forget(request.layout, of, name)
-    out.result({"forgotten": f"{of}/{name}"}, f"{of}/{name} is forgotten")
+    out.result(
+        {"dropped": f"{of}/{name}"},
+        f"{of}/{name} is dropped; the next compaction removes what was kept for it",
+    )
 
 
 def _opened(request: Request, needs: Needs, *words: str) -> AbstractContextManager[OpenFlow]:
@@ -200,45 +197,6 @@ def _meaning(plan: ResetPlan) -> str:
         if plan.holds_previous
         else "holds rows of other origin; keys that the input has are brought up to date"
     )
-
-
-def accept_loss(
-    ctx: typer.Context,
-    target: OneFlow,
-    ranges: Annotated[
-        list[str] | None,
-        typer.Option("--range", help="A range that is lost, as this command lists it. Repeatable."),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All ranges that are lost now.")] = False,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for those who ask later.")] = "",
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
-    """Go on without input that is lost at the source. Without --range or --all, list what is
-    lost.
-    """
-    from draindown.recovery import losses
-
-    here, out = setting(ctx), Output(as_json)
-    request = request_of(here, target)
-    lost = losses.found(request)
-    out.note("\n".join(f"{name}: {why}" for name, why in lost.items()) or "nothing is lost")
-    wanted = list(lost) if every else ranges or []
-    if not wanted:
-        follow = f'draindown accept-loss {request.spec.pipeline}/{request.flow} --all --reason "..." --yes'
-        told = {"lost": lost, "accepted": []} | ({"next": follow} if lost else {})
-        out.result(
-            told,
-            f"nothing was changed; to accept all of it: {follow}"
-            if lost
-            else "nothing was changed",
-        )
-        return
-    if not reason:
-        raise typer.BadParameter("say why, for those who ask later", param_hint="--reason")
-    refuse_without(yes)
-    losses.accept(request, wanted, by=person(), note=reason)
-    out.result({"lost": lost, "accepted": wanted}, f"accepted: {', '.join(wanted)}")
 
 
 def replay(

@@ -17,6 +17,7 @@ from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import count, printable
 from draindown.base.run_size import RunSize, largest
+from draindown.cli import recovery
 from draindown.cli.context import (
     Flows,
     Json,
@@ -194,12 +195,22 @@ def compact(
     force: Annotated[
         bool, typer.Option("--force", help="Compact even without evidence that it pays.")
     ] = False,
+    drop_reader: Annotated[
+        str | None,
+        typer.Option(
+            help="Compact nothing: keep no more old files for this flow, which is gone. FLOW, or PIPELINE/FLOW."
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --drop-reader: do it.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compact the tables and remove old files, where Delta's log shows that it pays. Changes no
     row.
     """
     here = setting(ctx)
+    if drop_reader is not None:
+        recovery.drop_reader(here, target, drop_reader, yes, Output(as_json))
+        return
     spec = here.spec(target.pipeline)
     of = "/".join(filter(None, (spec.pipeline, target.flow)))
     command = f"draindown compact {of}{' --force' if force else ''}"
@@ -349,7 +360,7 @@ def withdraw_rows(
     from draindown.spark.job.main import attempt
     from draindown.spark.runs.withdrawal import Plan, refuse_impossible, withdraw
 
-    command = f"draindown gate quarantine {spec.pipeline}/{flow} {shlex.quote(expectation)} --yes"
+    command = f"draindown gate withdraw {spec.pipeline}/{flow} {shlex.quote(expectation)} --yes"
     this = _Run(here, spec, out, {"command": command})
     request, plans = this.request(flow, "drain"), list[Plan]()
     refuse_impossible(request, expectation)
@@ -389,11 +400,11 @@ def _withdrawal_text(plan: Plan) -> str:
         [printable("NULL" if value is None else value, 200) for value in row.values()]
         for row in plan.sample
     ]
-    back = f"draindown quarantine replay {plan.pipeline}/{plan.flow} --reason"
+    back = f"draindown quarantine release {plan.pipeline}/{plan.flow} --reason"
     reason = shlex.quote(f"{withdrawals.REASON}{plan.expectation}")
     return "\n".join(
         [
-            f"gate quarantine {plan.pipeline}/{plan.flow}: {count(plan.rows)} of {count(plan.judged, 'row')} not yet "
+            f"gate withdraw {plan.pipeline}/{plan.flow}: {count(plan.rows)} of {count(plan.judged, 'row')} not yet "
             f"published make {printable(plan.expectation)} fail: {printable(plan.wants)}",
             *(
                 f"  {line}"

@@ -1,4 +1,4 @@
-"""Commands for sinks: list them, fill one from the table, give up a batch on its way to one."""
+"""Commands for sinks: list them, resync one with the table, give up a batch on its way to one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ sink = typer.Typer(
     no_args_is_help=True,
     help="Where batches go beside the table, and whether it holds all it should.",
 )
-SinkName = Annotated[str, typer.Option("--sink", help="The sink, by its name in `also_to`.")]
+SinkName = Annotated[
+    str, typer.Argument(metavar="SINK", help="The sink, by its name in `also_to`.")
+]
 
 
 @sink.command("list")
@@ -53,7 +55,7 @@ def list_(ctx: typer.Context, target: Flows, as_json: Json = False) -> None:
 
 
 @sink.command()
-def fill(
+def resync(
     ctx: typer.Context,
     target: OneFlow,
     name: SinkName,
@@ -78,13 +80,15 @@ def fill(
         f"sink {name} of {request.spec.pipeline}/{request.flow} is stale: {state['stale'] or 'no'}"
     )
     refuse_without(yes)
-    done = _fill(request, name, out, accept_missing)
+    done = _resynced(request, name, out, accept_missing)
     gone = (
         "it can't delete what the table doesn't have"
         if done.deleted is None
         else f"{done.deleted:,} deleted there"
     )
-    text = f"filled sink {name} from version {done.version}: {count(done.rows, 'row')} sent, {gone}"
+    text = (
+        f"resynced sink {name} from version {done.version}: {count(done.rows, 'row')} sent, {gone}"
+    )
     if done.compared:
         bases = " and ".join(map(str, done.compared))
         since = f"compared version {done.version} with {bases}, from before a rebuild: {done.gone:,} deleted for it"
@@ -102,7 +106,7 @@ def skip(
     ctx: typer.Context,
     target: OneFlow,
     name: SinkName,
-    reason: Annotated[
+    note: Annotated[
         str, typer.Option(help="Why, for those who read it later.", callback=not_empty)
     ],
     key: Annotated[
@@ -125,7 +129,7 @@ def skip(
 
     request, out = _request(ctx, target, name, had=key is None), Output(as_json)
     if key is not None:
-        _skip_row(request, name, _key(request, name, key), reason, yes, out)
+        _skip_row(request, name, _key(request, name, key), note, yes, out)
         return
     waiting = sink_state.in_flight(request.layout).get(name)
     if waiting is None:
@@ -146,7 +150,7 @@ def skip(
                 [], f"another batch is on its way to sink {name} now, or none: nothing was given up"
             )
             return
-        lost = sink_state.give_up(opened.layout, name, by=person(), reason=reason)
+        lost = sink_state.give_up(opened.layout, name, by=person(), reason=note)
     again = f"draindown run {request.spec.pipeline}/{request.flow}"
     is_there = name in request.declared.also_to
     then = f"next: {again}" + f", then {sink_columns.fill_command(request, name)}" * is_there
@@ -156,7 +160,7 @@ def skip(
 
 
 def _skip_row(
-    request: Request, name: str, key: dict[str, str], reason: str, yes: bool, out: Output
+    request: Request, name: str, key: dict[str, str], note: str, yes: bool, out: Output
 ) -> None:
     from dataclasses import asdict
 
@@ -174,10 +178,8 @@ def _skip_row(
     with open_flow(
         request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id
     ) as opened:
-        found = sink_state.skip_row(opened.layout, name, key, by=person(), reason=reason)
-    then = (
-        f"draindown run {where}" if waiting else f"draindown sink fill {where} --sink {name} --yes"
-    )
+        found = sink_state.skip_row(opened.layout, name, key, by=person(), reason=note)
+    then = f"draindown run {where}" if waiting else f"draindown sink resync {where} {name} --yes"
     out.result([asdict(found)] if found else [], f"gave up the row; next: {then}")
 
 
@@ -200,7 +202,7 @@ def _key(request: Request, name: str, text: str) -> dict[str, str]:
     return found
 
 
-def _fill(request: Request, name: str, out: Output, accept_missing: bool) -> Filled:
+def _resynced(request: Request, name: str, out: Output, accept_missing: bool) -> Filled:
     from draindown.flow.at_work import at_work
     from draindown.runs.driver_log import DriverLog
     from draindown.spark.runs.sink_fill import fill

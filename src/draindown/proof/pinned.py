@@ -123,7 +123,9 @@ def _refuse_gone(layout: FlowHome, source: TableSource, found: Pinned) -> None:
 
 
 def _newer(layout: FlowHome) -> str:
-    return f"draindown run {layout.pipeline}/{layout.flow}   # reads a newer version, then prove again"
+    return (
+        f"draindown run {layout.pipeline}/{layout.flow}   # reads a newer version, then prove again"
+    )
 
 
 def _gone(layout: FlowHome, what: str, next_: str) -> TerminalError:
