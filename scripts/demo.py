@@ -152,7 +152,7 @@ def say_what_next() -> None:
         "                                                     one more day of events; then make demo again\n"
         f"  export DRAINDOWN_LAKE={quote(str(LAKE))} DRAINDOWN_LANDING={quote(str(LANDING))}\n"
         f"  .venv/bin/draindown audit {PIPELINE}                   recount every row from the raw files\n"
-        f"  .venv/bin/draindown prove {PIPELINE}                   recompute both derived tables with another engine\n"
+        f"  .venv/bin/draindown audit {PIPELINE}                   recompute both derived tables with another engine\n"
         f"  .venv/bin/draindown quarantine list {PIPELINE}         what was refused, and why"
     )
 

@@ -70,7 +70,7 @@ def drained(run: DemoRun, started: float) -> int:
 
 
 def show_lag(run: DemoRun, when: str) -> None:
-    """Print what `draindown lag` says."""
+    """Print what `draindown status` says."""
     say(f"Lag {when} the run")
     subprocess.run(
         [sys.executable, "-m", "draindown.cli", "lag", PIPELINE],

@@ -1,4 +1,4 @@
-"""`draindown lag --partitions`: where each partition stands, at the price of one look."""
+"""`draindown status --partitions`: where each partition stands, at the price of one look."""
 
 from __future__ import annotations
 

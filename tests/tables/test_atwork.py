@@ -212,7 +212,7 @@ def test_a_lake_that_takes_no_note_does_not_end_the_step(tmp_path: Path) -> None
 def test_a_run_that_only_has_a_driver_log_is_not_the_last_that_left_reports(tmp_path: Path) -> None:
     asked = request(tmp_path)
     planned(asked)
-    with DriverLog.of(asked.layout, "a plan of gate quarantine", "drain") as log:
+    with DriverLog.of(asked.layout, "a plan of gate withdraw", "drain") as log:
         log.write("x")
     assert store.runs(asked.layout) == [asked.run_id]
 

@@ -117,7 +117,7 @@ def test_accept_loss_lists_first_and_takes_only_what_is_lost(
     monkeypatch.setattr(Files, "perishable", perishable)
     assert run(asked, "accept-loss", "p") == 0
     assert (
-        f'draindown --root {asked.root} accept-loss p/f --all --reason "..." --yes'
+        f'draindown --root {asked.root} input discard p/f --all --note "..." --yes'
         in capsys.readouterr().out
     )
     assert run(asked, "accept-loss", "p", "--all", "--reason", "retention", "--yes") == 0
@@ -229,7 +229,7 @@ def test_who_wakes_while_it_settles_leaves_the_note_of_a_later_replay(asked: Req
 
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize(
-    "verb", ["quarantine discard p", "quarantine retry p --path x", "reset p", "reset p --undo"]
+    "verb", ["quarantine discard p", "input retry p --path x", "reset p", "reset p --undo"]
 )
 def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
     asked: Request, verb: str, told: bool
@@ -273,7 +273,7 @@ def test_discard_gives_up_a_file_that_was_never_read(
     assert generations.without(asked.layout, 1) == {str(lost)}
     assert run(asked, "doctor", "p") in (0, 1)
     assert "begun" not in capsys.readouterr().out
-    assert run(asked, "quarantine", "retry", "p", "--path", str(lost), "--yes") == 78
+    assert run(asked, "input", "retry", "p", "--path", str(lost), "--yes") == 78
 
 
 def test_compact_without_work_asks_for_no_jvm(

@@ -184,7 +184,7 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
         ("report p", ("ledger",), {"ledger": 2}, 0),
         ("report p --list", ("ledger",), {"ledger": 2}, 0),
         ("quarantine list p", ("quarantine", "resolutions"), {"quarantine": 6}, 0),
-        ("quarantine list p --files", ("parked",), {"parked": 1}, 0),
+        ("input list p", ("parked",), {"parked": 1}, 0),
     ],
 )
 def test_what_only_looks_opens_each_log_once(
@@ -211,7 +211,7 @@ def test_what_only_looks_opens_each_log_once(
         ("report p", {}),
         ("report p --list", {}),
         ("quarantine list p", {}),
-        ("quarantine list p --files", {}),
+        ("input list p", {}),
     ],
 )
 def test_what_only_looks_reads_each_document_once(

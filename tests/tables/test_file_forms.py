@@ -86,7 +86,7 @@ def test_a_rebuild_names_a_discard_only_of_what_the_live_table_has_not_read(tmp_
     staged = source_of(asked.model_copy(update={"staged": 2}))
     read, fresh = str(tmp_path / "in/0.json"), str(tmp_path / "in/2.json")
     assert staged.leaving_out([fresh]).startswith(
-        f"draindown quarantine discard p/f --files --path {fresh}"
+        f"draindown input discard p/f --file {fresh}"
     )
     for names in ([read], [fresh, read]):
         assert staged.leaving_out(names).startswith("draindown rebuild p/f --abort --yes")

@@ -66,7 +66,7 @@ def test_a_replay_notices_that_its_topic_was_created_again_while_it_reads(
     replay.refuse_changed(source, asked.layout, [unit for unit in first if unit.name == "t/1"])
 
 
-ACCEPT = 'draindown accept-loss p/f --range {} --reason "..." --yes'
+ACCEPT = 'draindown input list p/f --range {} --reason "..." --yes'
 
 
 def _words(step: str) -> str:
@@ -91,7 +91,7 @@ def test_a_rebuild_whose_rest_aged_out_goes_on_behind_an_accepted_loss(
         rebuild.begin(asked, by="me", accept_missing=False)
     assert (caught.value.code, [_words(step) for step in caught.value.next]) == (
         "rebuild-input-gone",
-        ["draindown accept-loss p/f", "draindown rebuild p/f --abort --yes"],
+        ["draindown input list p/f", "draindown rebuild p/f --abort --yes"],
     )
     staged = asked.model_copy(update={"staged": 2})
     with pytest.raises(TerminalError) as caught:

@@ -162,12 +162,12 @@ def test_what_chooses_within_a_pipeline_needs_one(
 def test_gate_show_gives_no_advice_on_a_verdict_about_an_older_version(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As after `gate quarantine`: what the verdict advised is done, and the table waits for the
+    """As after `gate withdraw`: what the verdict advised is done, and the table waits for the
     next check.
     """
     layout = layout_of(project, "p", "f")
     newest = layout.tables.target.version
-    advice = "draindown gate quarantine p/f amount_known"
+    advice = "draindown gate withdraw p/f amount_known"
     error = {"code": "gate-failed", "tried": "t", "found": "f", "changed": "c", "next": [advice]}
     failing = Expectation(
         name="amount_known", success=False, scope="changed", unexpected=2, judged=3

@@ -482,7 +482,7 @@ def test_doctor_knows_readers_of_other_pipelines(shop: Shop) -> None:
     assert "reader-undeclared" not in symptoms(shop, "crm", "customers")
     shop.declare("shop", orders=landing("customer_id"))
     found = symptoms(shop, "crm", "customers")["reader-undeclared"]
-    assert found.next == "draindown forget-reader crm/customers shop/d --yes"
+    assert found.next == "draindown compact crm/customers --drop-reader shop/d --yes"
     (shop.pipelines / "shop.yaml").write_text("pipeline: shop\nflows: [")
     assert "reader-undeclared" not in symptoms(shop, "crm", "customers"), (
         "nobody knows what a broken file reads"

@@ -101,7 +101,7 @@ def test_an_audit_names_derived_flows_and_what_the_newest_proof_found(
     monkeypatch.setattr(
         proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 0)
     )
-    assert typed("prove", "p/d")[0] == 0
+    assert typed("audit", "p/d")[0] == 0
     code, text = typed("audit", "p/d")
     assert code == 0 and "holds for version 0" in text and "next:" not in text
 
@@ -112,7 +112,7 @@ def test_an_audit_names_derived_flows_and_what_the_newest_proof_found(
     monkeypatch.setattr(
         proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 2)
     )
-    assert typed("prove", "p/d")[0] == 1
+    assert typed("audit", "p/d")[0] == 1
     code, text = typed("audit", "p", "--json")
     told = json.loads(text)
     assert (code, told["clean"]) == (1, False)
@@ -132,16 +132,16 @@ def test_doctor_sends_to_a_proof_of_a_derived_table_until_it_holds(
         return [one.next for one in examine(request).symptoms if one.code == "foreign-commits"]
 
     DeltaTable(spec.layout("d").tables.target.path).update(updates={"n": "7"}, predicate="k = 'a'")
-    assert foreign() == ["draindown prove p/d"]
+    assert foreign() == ["draindown audit p/d"]
     monkeypatch.setattr(
         proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 1)
     )
-    assert typed("prove", "p/d")[0] == 1
+    assert typed("audit", "p/d")[0] == 1
     assert foreign() == ["draindown reset p/d --yes   # compares the whole table"]
     monkeypatch.setattr(
         proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 0)
     )
-    assert typed("prove", "p/d")[0] == 0
+    assert typed("audit", "p/d")[0] == 0
     assert foreign() == []
 
 
@@ -158,18 +158,18 @@ def test_a_flow_that_cannot_be_proven_keeps_no_other_from_it(
         )
 
     monkeypatch.setattr(proving, "_prove", prove)
-    code, text = typed("prove", "p")
+    code, text = typed("audit", "p")
     assert (
         code == 78
         and "p/d  not proven\n  nothing-to-prove: " in text
         and "digest of that version 00ff" in text
     )
     wrong = 1
-    code, text = typed("prove", "p", "--json")
+    code, text = typed("audit", "p", "--json")
     told = json.loads(text)
     assert (code, told["holds"], len(told["certificates"])) == (1, False, 1)
     assert [one["error"]["code"] for one in told["refused"]] == ["nothing-to-prove"]
-    assert typed("prove", "p/d") == (78, ""), "the error alone, on stderr"
+    assert typed("audit", "p/d") == (78, ""), "the error alone, on stderr"
 
 
 def test_the_digest_is_of_the_rows_alone(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_window_whose_rows_were_deleted_moved_or_withdrawn_says_so(tmp_path: P
     assert (withdrawn["state"], withdrawn["sources"][0]["state"]) == ("withdrawn", "withdrawn")
 
     missing = it.why(window_start=_HOUR, g="d")
-    assert missing["state"] == "unknown" and missing["next"] == ["draindown prove p/d"]
+    assert missing["state"] == "unknown" and missing["next"] == ["draindown audit p/d"]
     for nowhere in (
         {"window_start": _HOUR, "g": "z"},
         {"window_start": "2026-03-01T09:00:00+00:00", "g": "a"},

@@ -43,7 +43,7 @@ gate      passed: 2 expectations on 336,000 changed rows held, 1 waived; publish
           waived  expect_column_values_to_be_between:dep_delay  3 of 336,000 changed rows  e.g. 1301
 compact   40 files -> 12 in 12 partitions, 64.0 MB rewritten  (small files)
 finding   parked  landing/flights/x.json.gz  corrupt-gzip: is damaged after 10 bytes
-          next: draindown quarantine list flights --files"""
+          next: draindown input list flights"""
 
 
 def batch(**changes: Any) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def drained(**changes: Any) -> StepReport:
         kind="parked",
         subject="landing/flights/x.json.gz",
         detail="corrupt-gzip: is damaged after 10 bytes",
-        next="draindown quarantine list flights --files",
+        next="draindown input list flights",
     )
     return step("drain", 40, drain=part.model_copy(update=changes), findings=[finding])
 
@@ -270,7 +270,7 @@ def test_a_refused_check_names_the_expectation_its_rows_and_the_next_command() -
 
 
 def test_an_error_shows_its_four_parts_and_never_cuts_a_command() -> None:
-    command = "draindown quarantine replay flights/flights --reason type --run " + "x" * 80
+    command = "draindown quarantine release flights/flights --reason type --run " + "x" * 80
     error = {
         "code": "input-changed",
         "tried": "t " * 250,
@@ -391,8 +391,8 @@ def test_steps_are_numbered_and_alternatives_are_told_as_such() -> None:
 def test_a_refused_gate_shows_all_that_may_be_typed() -> None:
     ways = [
         "draindown gate show p",
-        "draindown gate quarantine p e",
-        "draindown gate waive p e --reason TEXT",
+        "draindown gate withdraw p e",
+        "draindown gate waive p e --note TEXT",
     ]
     error = {
         "code": "gate-failed",
@@ -560,7 +560,7 @@ def test_a_replay_that_found_nothing_has_nothing_to_check() -> None:
     assert "not checked" not in said.lower()
 
 
-PARKED_NEXT = "next: draindown quarantine list flights/flights --files"
+PARKED_NEXT = "next: draindown input list flights/flights"
 
 
 def test_a_run_whose_only_new_file_was_parked_says_so() -> None:

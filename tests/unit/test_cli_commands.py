@@ -848,7 +848,7 @@ def test_quarantine_discard_needs_yes_and_prints_its_plan(
 def test_gate_quarantine_refuses_what_needs_no_verdict(
     spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = typed(capsys, "gate", "quarantine", "orders", "nonsense", "--yes")
+    code, out, err = typed(capsys, "gate", "withdraw", "orders", "nonsense", "--yes")
     assert (
         (code, out) == (78, "")
         and "unknown-expectation" in err
@@ -860,9 +860,9 @@ def test_quarantine_replay_needs_yes(
     spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _refuse(spec)
-    code, out, err = typed(capsys, "quarantine", "replay", "orders")
+    code, out, err = typed(capsys, "quarantine", "release", "orders")
     assert (code, out) == (2, "") and "replay 2 open rows" in err
-    assert typed(capsys, "quarantine", "replay", "orders", "--reason", "none of it")[0] == 0
+    assert typed(capsys, "quarantine", "release", "orders", "--reason", "none of it")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -996,7 +996,7 @@ DERIVED = """\
 LOOKS = {
     "plan": "plan orders",
     "lag": "lag orders",
-    "drift": "report orders --drift",
+    "drift": "report orders",
     "gate": "gate show orders",
     "doctor": "doctor orders",
     "validate": "validate orders",

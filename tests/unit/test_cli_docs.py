@@ -113,7 +113,7 @@ def test_commands_that_need_a_pipeline_are_printed_with_one() -> None:
         for name, command in COMMANDS.items()
         if any(part.required and part.param_type_name == "argument" for part in command.params)
     ]
-    assert {"plan", "run", "sink fill"} <= set(needs)
+    assert {"plan", "run", "sink resync"} <= set(needs)
     # a blank at the end: more is added
     bare = re.compile(rf"draindown ({'|'.join(needs)})( *#|\n|$)")
     said = list(_texts())

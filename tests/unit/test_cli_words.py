@@ -170,7 +170,7 @@ def test_a_root_without_pipelines_is_told_in_our_words(
 
 @pytest.mark.parametrize(
     ("name", "command"),
-    [("ordrs", "draindown plan orders"), ("zzz", "draindown lag"), ("no.yaml", "draindown lag")],
+    [("ordrs", "draindown plan orders"), ("zzz", "draindown status"), ("no.yaml", "draindown status")],
 )
 def test_an_unknown_pipeline_leads_to_one_there_is(
     project: Path, capsys: pytest.CaptureFixture[str], name: str, command: str

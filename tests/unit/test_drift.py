@@ -319,8 +319,8 @@ def test_a_renamed_column_is_read_from_its_new_name(
     [
         ("price", True, f"draindown replay p/f --from {AT} --to 9999-01-01T00:00Z --yes"),
         ("price", False, "price stays NULL in rows that were read meanwhile"),
-        ("Netto", True, "draindown quarantine replay p/f --reason missing:net --yes"),
-        ("id", True, "draindown quarantine replay p/f --reason missing:id --yes"),
+        ("Netto", True, "draindown quarantine release p/f --reason missing:net --yes"),
+        ("id", True, "draindown quarantine release p/f --reason missing:id --yes"),
     ],
 )
 def test_rows_that_were_read_without_the_renamed_column_come_back(

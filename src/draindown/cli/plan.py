@@ -163,7 +163,7 @@ def _plan_text(
         lines.append(f"  follows  {after}")
     if part.parked:
         pipeline, flow = where.split("/")
-        command = f"draindown quarantine list {pipeline}/{flow} --files"
+        command = f"draindown input list {pipeline}/{flow}"
         lines.append(
             f"  parked   {count(part.parked, part.backlog.unit)} until someone decides   ({command})"
         )
@@ -198,4 +198,4 @@ def _drift_line(fields: list[dict[str, Any]], pipeline: str, flow: str) -> str:
         ", ..." if len(fields) > 3 else ""
     )
     many = count(len(fields), "field")
-    return f"  fields   {many} kept in _rescued: {shown}   (draindown report {pipeline}/{flow} --drift)"
+    return f"  fields   {many} kept in _rescued: {shown}   (draindown report {pipeline}/{flow})"

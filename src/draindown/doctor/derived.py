@@ -101,7 +101,7 @@ def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
             else f"{reader.pipeline}/{reader.flow}"
         )
         forget = (
-            f"draindown forget-reader {desk.layout.pipeline}/{desk.layout.flow} {name} --yes"
+            f"draindown compact {desk.layout.pipeline}/{desk.layout.flow} --drop-reader {name} --yes"
         )
         desk.note("reader-undeclared", "readers", text, forget)
     elif one.age(at) >= GONE:

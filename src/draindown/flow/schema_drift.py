@@ -222,7 +222,7 @@ def findings(
     mine = [one for one in seen(layout) if one.run_id == run_id or one.place in batches]
     told = [_finding(layout, flow, one, mine) for one in mine[:_TOLD]]
     if len(mine) > _TOLD:
-        command = f"draindown report {layout.pipeline}/{layout.flow} --drift"
+        command = f"draindown report {layout.pipeline}/{layout.flow}"
         rest = f"{count(len(mine) - _TOLD)} more that the contract doesn't name or that files lack"
         told.append(Finding(kind="many-fields", subject=layout.flow, detail=rest, next=command))
     return told
@@ -238,7 +238,7 @@ def _told(
 ) -> tuple[str, str]:
     """Return what was seen and what can be done about it."""
     where = f"first in {one.where}"
-    listed = f"draindown report {layout.pipeline}/{layout.flow} --drift"
+    listed = f"draindown report {layout.pipeline}/{layout.flow}"
     match one.kind:
         case "new-field":
             kept = "kept in _rescued, " if one.type != NO_VALUE else ""
@@ -339,7 +339,7 @@ def _change_from(layout: FlowHome, flow: FlowSpec, one: Sighting, column: str) -
     entry = shlex.quote(renamed_fields.entry(flow, column, one.name))
     change = f"change the column to {entry} in columns of flow {layout.flow}, then "
     if not flow.columns[column].nullable or column in flow.target.essential:
-        again = f"draindown quarantine replay {layout.pipeline}/{layout.flow} --reason missing:{column} --yes"
+        again = f"draindown quarantine release {layout.pipeline}/{layout.flow} --reason missing:{column} --yes"
         return f"{change}take in the rows that were refused meanwhile: {again}"
     if not flow.target.kind.idempotent:
         return f"{change}run; {column} stays NULL in rows that were read meanwhile"

@@ -90,7 +90,7 @@ def findings(request: Request, layout: FlowHome) -> list[Finding]:
 
 def fill_command(request: Request, name: str) -> str:
     """Return the command that fills a sink."""
-    return f"draindown sink fill {request.spec.pipeline}/{request.flow} --sink {name} --yes"
+    return f"draindown sink resync {request.spec.pipeline}/{request.flow} {name} --yes"
 
 
 def refuse_unready(request: Request, layout: FlowHome) -> None:

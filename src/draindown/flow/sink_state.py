@@ -135,7 +135,7 @@ class SinkState:
         Raises TerminalError `state-damaged`.
         """
         lost = (
-            f"then: draindown sink fill {layout.pipeline}/{layout.flow} --sink {name} --yes"
+            f"then: draindown sink resync {layout.pipeline}/{layout.flow} {name} --yes"
         )
         return layout.sink(name).parsed(cls._parsed, without=lost, copied=False) or cls()
 
@@ -264,7 +264,7 @@ def refuse_in_flight(layout: FlowHome, *, writer: str = "") -> None:
             changed="nothing",
             next=[
                 f"{finishing(layout, one)}; then the same command again",
-                f"draindown sink skip {layout.pipeline}/{layout.flow} --sink {name} --reason TEXT --yes"
+                f"draindown sink skip {layout.pipeline}/{layout.flow} {name} --note TEXT --yes"
                 "   # gives it up; then fill it",
             ],
         )
@@ -278,8 +278,8 @@ def finishing(layout: FlowHome, one: Sending) -> str:
     begun_with = {
         "source": f"draindown run {where}   # it finishes the batch",
         "replay": f"draindown doctor {where}   # names the replay; the same one again finishes the batch",
-        "quarantine": f"draindown quarantine replay {where} ...   # with the options as before; finishes the batch",
-        "gate": f"draindown gate quarantine {where} ...   # with the options as before; finishes the batch",
+        "quarantine": f"draindown quarantine release {where} ...   # with the options as before; finishes the batch",
+        "gate": f"draindown gate withdraw {where} ...   # with the options as before; finishes the batch",
     }
     return begun_with.get(
         one.kind.partition(":")[0], f"draindown doctor {where}   # says what waits"

@@ -52,7 +52,7 @@ def refusal(layout: FlowHome, part: CheckPart, *, keyed: bool) -> Refused:
             ),
             *(_gate("quarantine", layout, e) for e in single[:_COMMANDS]),
             *(
-                f'{_gate("waive", layout, e)} --for "1 day" --reason TEXT'
+                f'{_gate("waive", layout, e)} --for "1 day" --note TEXT'
                 for e in judged[:_COMMANDS]
             ),
             *(
@@ -73,7 +73,7 @@ def _about_rows(layout: FlowHome) -> list[str]:
     rows = f"{layout.pipeline}/{layout.flow}"
     return [
         f"draindown quarantine list {rows}",
-        f"draindown quarantine replay {rows} --yes   # once the contract or a rule is corrected: lets them in",
+        f"draindown quarantine release {rows} --yes   # once the contract or a rule is corrected: lets them in",
         f"draindown quarantine discard {rows} --yes   # gives them up; the next check no longer counts them",
     ]
 

@@ -81,7 +81,7 @@ def waive(
             "waiver-without-reason",
             tried=tried,
             found="no reason; whoever reads the waiver later needs one",
-            next=f"{again} --reason TEXT",
+            next=f"{again} --note TEXT",
         )
     if known is not None:
         refuse_unknown(layout, expectation, known, tried)

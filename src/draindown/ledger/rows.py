@@ -272,7 +272,7 @@ def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
     if row.form == "derive":
         compare = f"draindown reset {own}   # compares the whole table with its source"
         next_ = [
-            f"draindown prove {own}   # names the rows of the table that are wrong",
+            f"draindown audit {own}   # names the rows of the table that are wrong",
             report,
             compare,
         ]

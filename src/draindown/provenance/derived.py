@@ -216,7 +216,7 @@ class DerivedTable:
         pipeline, flow = self._layout.pipeline, self._layout.flow
         made_of_each = not (self._flow.history or self._flow.session or self._flow.processor)
         if known.sources and all(number.values()) and made_of_each:
-            prove = f"draindown prove {pipeline}/{flow}"
+            prove = f"draindown audit {pipeline}/{flow}"
             return (
                 "unknown",
                 "source rows make a row with this key, and the table lacks it",

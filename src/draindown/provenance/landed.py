@@ -249,7 +249,7 @@ class LandedTable:
                 "withdrawn",
                 what,
                 [
-                    f"draindown quarantine show {pipeline}/{flow} {why.rpartition('; id ')[2]}"
+                    f"draindown quarantine list {pipeline}/{flow} --id {why.rpartition('; id ')[2]}"
                 ],
             )
         if any(one.fate == "waiting" for one in places):
@@ -287,7 +287,7 @@ class LandedTable:
     def _refused_next(self, found: Sequence[Found]) -> list[str]:
         ids = [one.refused["quarantine_id"][:12] for one in found if one.refused]
         return [
-            f"draindown quarantine show {self._layout.pipeline}/{self._layout.flow} {id}"
+            f"draindown quarantine list {self._layout.pipeline}/{self._layout.flow} --id {id}"
             for id in ids[:3]
         ]
 

@@ -322,7 +322,7 @@ def _parked_lines(steps: Sequence[StepReport]) -> list[str]:
         return []
     wait = "waits" if parked == 1 else "wait"
     waits = f"{count(parked, _read_unit(steps))} {wait} for a decision: deliver again, or discard"
-    command = f"draindown quarantine list {steps[0].pipeline}/{steps[0].flow} --files"
+    command = f"draindown input list {steps[0].pipeline}/{steps[0].flow}"
     return labelled("parked", [waits]) + _next_lines({"next": [command]})
 
 

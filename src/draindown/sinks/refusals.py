@@ -25,7 +25,7 @@ def refused(
     else helps.
     """
     where = f"{place.pipeline}/{place.flow}"
-    skip, end = f"draindown sink skip {where} --sink {place.sink}", "--reason TEXT --yes"
+    skip, end = f"draindown sink skip {where} {place.sink}", "--note TEXT --yes"
     row = [f"{skip} --key {shlex.quote(key)} {end}   # goes on without this row"] if key else []
     return TerminalError(
         CODE,

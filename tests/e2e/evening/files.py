@@ -139,7 +139,7 @@ def _repaired(scene: Scene) -> list[str]:
             "".join(f'{{"id": "late{n}", "seq": 1, "a": {n}}}\n' for n in range(30)).encode()
         )
     )
-    scene.does("quarantine", "retry", scene.name, "--path", str(path), "--yes")
+    scene.does("input", "retry", scene.name, "--path", str(path), "--yes")
     second = scene.green()
     scene.holds(
         "ledger", "it was drained", sum(row["records"] for row in scene.now().of_run(second)), 30

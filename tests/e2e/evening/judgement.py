@@ -71,9 +71,9 @@ def _waived(scene: Scene) -> list[str]:
 def _withdrawn(scene: Scene) -> list[str]:
     scene.orders.bring(large=2)
     first = _red(scene)
-    plan = scene.shift.draindown("gate", "quarantine", scene.name, EXPECTATION)
+    plan = scene.shift.draindown("gate", "withdraw", scene.name, EXPECTATION)
     scene.holds("exit", "without --yes a plan only", plan.code, 2)
-    scene.type("gate", "quarantine", scene.name, EXPECTATION, "--yes")
+    scene.type("gate", "withdraw", scene.name, EXPECTATION, "--yes")
     scene.holds(
         "table", "they are gone", [row for row in scene.now().table if (row["a"] or 0) > 1000], []
     )

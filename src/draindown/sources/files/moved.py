@@ -49,8 +49,8 @@ class Moved:
             found=f"{self}: to read them again would append their rows a second time",
             changed="nothing was taken in",
             next=[
-                f"draindown accept-files {flow} --moved --yes   # the same files: they stay known, and are read there",
-                f"draindown accept-files {flow} --new --yes   # other deliveries: the next run takes them in",
+                f"draindown input accept {flow} --moved --yes   # the same files: they stay known, and are read there",
+                f"draindown input accept {flow} --new --yes   # other deliveries: the next run takes them in",
             ],
         )
 

@@ -173,7 +173,7 @@ class Files:
     def open_findings(self, state: FlowHome) -> list[Finding]:
         """Return the finding `parked` if files are parked."""
         number = len(parked.open_files(state))
-        next_ = f"draindown quarantine list {self._flow.layout.pipeline} --files"
+        next_ = f"draindown input list {self._flow.layout.pipeline}"
         detail = "can't be read or changed"
         return (
             [Finding(kind="parked", subject=count(number, "file"), detail=detail, next=next_)]
@@ -270,7 +270,7 @@ class Files:
                 found=_told(changed),
                 changed="everything else was drained; the new bytes of these files were not read",
                 next=[finding.next for finding in changed[:1] if finding.next]
-                + [f"draindown quarantine list {self._flow.layout.pipeline} --files"],
+                + [f"draindown input list {self._flow.layout.pipeline}"],
             )
 
     def asked_again(self, asked: Collection[str], generation: int, first: int) -> list[str]:  # noqa: ARG002
@@ -316,7 +316,7 @@ class Files:
         )
         if layout.staged and inputs.has_any(layout.live, names):
             return f"draindown rebuild {flow} --abort --yes   # throws away what it has read; the live table stays"
-        return f"draindown quarantine discard {flow} --files {chosen} --yes   # never read: all its records"
+        return f"draindown input discard {flow} --all {chosen} --yes   # never read: all its records"
 
 
 def _told(findings: Sequence[Finding]) -> str:

@@ -118,7 +118,7 @@ def accepting(spans: Sequence[Span], layout: FlowHome, then: str) -> str:
     """Return the command that accepts losses, or lists them if they are many. `then`: what follows,
     in words.
     """
-    accept = f"draindown accept-loss {layout.pipeline}/{layout.flow}"
+    accept = f"draindown input list {layout.pipeline}/{layout.flow}"
     if len(spans) > _SHOWN:
         return f"{accept}   # lists them; --all accepts them: {then}"
     ranges = " ".join(f"--range {shlex.quote(span.range)}" for span in spans)
@@ -166,5 +166,5 @@ def not_lost(asked: Sequence[str], losses: Sequence[Loss], layout: FlowHome) -> 
         "not-lost",
         tried=f"accept the loss of {', '.join(asked)} of flow {layout.flow}",
         found=f"lost are: {there}",
-        next=f"draindown accept-loss {layout.pipeline}/{layout.flow}",
+        next=f"draindown input list {layout.pipeline}/{layout.flow}",
     )

@@ -358,7 +358,7 @@ def _refuse_miscounted(work: Work, counts: Counts) -> None:
         f"Before they counted {before}, and {work.came} came, less those that went",
         changed="nothing of this batch is in the table",
         next=[
-            f"draindown prove {layout.pipeline}/{layout.flow}   # names the rows of the table that are wrong",
+            f"draindown audit {layout.pipeline}/{layout.flow}   # names the rows of the table that are wrong",
             f"draindown reset {layout.pipeline}/{layout.flow}   # compares the whole table with its source",
         ],
         in_order=True,

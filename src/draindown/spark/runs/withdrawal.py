@@ -404,9 +404,9 @@ def _tried(request: Request, expectation: str) -> str:
 def _waive(request: Request, expectation: str) -> str:
     return (
         f"draindown gate waive {request.spec.pipeline}/{request.flow} "
-        f"{shlex.quote(expectation)} --reason TEXT"
+        f"{shlex.quote(expectation)} --note TEXT"
     )
 
 
 def _again(request: Request, expectation: str) -> str:
-    return f"draindown gate quarantine {request.spec.pipeline}/{request.flow} {shlex.quote(expectation)} --yes"
+    return f"draindown gate withdraw {request.spec.pipeline}/{request.flow} {shlex.quote(expectation)} --yes"
