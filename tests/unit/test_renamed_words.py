@@ -25,7 +25,9 @@ ROWS = [
 def test_an_old_word_exits_2_with_one_sentence(
     capsys: pytest.CaptureFixture[str], typed: str, sentence: str
 ) -> None:
-    for words in (typed.split(), ["--root", "somewhere", *typed.split()], f"{typed}=x".split()):
+    ways = [typed.split(), ["--root", "somewhere", *typed.split()], [*typed.split(), "x"]]
+    ways += [f"{typed}=x".split()] if "--" in typed else []
+    for words in ways:
         assert main(words) == 2
         said = capsys.readouterr()
         assert (said.out, said.err) == ("", f"{sentence}\n")

@@ -89,13 +89,8 @@ class Screen:
             yield spec
 
     def end(self) -> None:
-        """Exit with the worst code: an error before findings, findings before what could not be
-        looked at.
-        """
-        errors = [code for code in self.codes if code > Exit.USAGE]
-        if errors:
-            raise typer.Exit(max(errors))
-        worst = Exit.FINDINGS if Exit.FINDINGS in self.codes else max(self.codes, default=Exit.DONE)
+        """Exit with the worst code: an error before findings."""
+        worst = max(self.codes, default=Exit.DONE)
         if worst:
             raise typer.Exit(worst)
 
@@ -113,6 +108,8 @@ def doctor(here: Setting, out: Output) -> None:
             screen.add(health.as_dict(), health.brief, health.exit)
     setup = examine_setup()
     screen.add(setup.as_dict(), setup.brief, setup.exit)
+    if Exit.FINDINGS in screen.codes:  # is more than what could not be looked at
+        screen.codes.discard(Exit.TRY_AGAIN)
     out.result(screen.data, "\n".join(screen.lines))
     screen.end()
 

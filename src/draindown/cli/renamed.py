@@ -4,11 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-COMMANDS: Mapping[str, str] = {}
+COMMANDS: Mapping[str, str] = {
+    "schema": "schema is draindown validate --json-schema now",
+    "explain": "explain is draindown plan TARGET --explain now",
+    "lag": "lag is draindown status now",
+    "prove": "prove is draindown audit TARGET now, which recomputes derived tables",
+    "lateness": "lateness is draindown late list TARGET --summary now",
+    "accept-loss": "accept-loss is draindown input list TARGET and draindown input discard TARGET --range now",
+    "accept-files": "accept-files is draindown input accept TARGET now",
+    "forget-reader": "forget-reader is draindown compact TARGET --drop-reader READER now",
+    "gate unwaive": "gate unwaive is draindown gate waive TARGET EXPECTATION --undo now",
+    "gate quarantine": "gate quarantine is draindown gate withdraw TARGET EXPECTATION now",
+    "quarantine show": "quarantine show is draindown quarantine list TARGET --id ID now",
+    "quarantine replay": "quarantine replay is draindown quarantine release TARGET now",
+    "quarantine retry": "quarantine retry is draindown input retry TARGET now",
+    "late apply": "late apply is draindown late release TARGET now",
+    "sink fill": "sink fill is draindown sink resync TARGET SINK now",
+}
 """By a command as it was typed before version 1, what to type now."""
 
+_DRIFT = "report --drift is draindown report TARGET now, which always lists the drift"
+_CONSTANT = "drill {option} is gone: the drill takes what was its default"
 OPTIONS: Mapping[tuple[str, str], str] = {
     ("", "--flow"): "--flow FLOW is part of the target now: PIPELINE/FLOW",
+    ("report", "--drift"): _DRIFT,
+    (
+        "report",
+        "--start",
+    ): "report --start is gone: draindown report TARGET --run ID --json has every start",
+    ("as-of", "--by"): "as-of --by arrival is draindown as-of TABLE --known-at TIME now",
+    ("quarantine list", "--files"): "quarantine list --files is draindown input list TARGET now",
+    (
+        "quarantine list",
+        "--csv",
+    ): "quarantine list --csv is gone: draindown quarantine list TARGET --json has the rows",
+    (
+        "quarantine discard",
+        "--files",
+    ): "quarantine discard --files is draindown input discard TARGET now",
+    (
+        "quarantine discard",
+        "--path",
+    ): "quarantine discard --path is draindown input discard TARGET --file FILE now",
+    (
+        "gate waive",
+        "--reason",
+    ): "gate waive --reason TEXT is draindown gate waive TARGET EXPECTATION --note TEXT now",
+    (
+        "gate accept",
+        "--reason",
+    ): "gate accept --reason TEXT is draindown gate accept TARGET --note TEXT now",
+    (
+        "sink skip",
+        "--reason",
+    ): "sink skip --reason TEXT is draindown sink skip TARGET SINK --note TEXT now",
+    ("sink skip", "--sink"): "sink skip --sink NAME is draindown sink skip TARGET SINK now",
+    **{
+        ("drill", option): _CONSTANT.format(option=option)
+        for option in ("--batch", "--times", "--seed", "--max-bytes")
+    },
 }
 """By command and option as they were typed before version 1, what to type now. The command is empty
 if the option is refused after every command.
@@ -26,11 +80,8 @@ def told(arguments: Sequence[str]) -> str | None:
     if command is not None:
         return COMMANDS[command]
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
-    for known in (" ".join(words[:2]), *words[:1], ""):
-        for option in options:
-            if (known, option) in OPTIONS:
-                return OPTIONS[known, option]
-    return None
+    asked = [(known, one) for known in (" ".join(words[:2]), *words[:1], "") for one in options]
+    return next((OPTIONS[one] for one in asked if one in OPTIONS), None)
 
 
 def _after_global_options(arguments: Sequence[str]) -> Sequence[str]:

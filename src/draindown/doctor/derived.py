@@ -60,7 +60,7 @@ def _look_at_proof(desk: Desk) -> None:
         desk.wrong("proof-failed", "proof", text, desk.compare)
     else:
         text = f"{last.differs} in version {last.table_version}; nobody has proven version {table.version} since"
-        desk.note("proof-outdated", "proof", text, desk.command("prove"))
+        desk.note("proof-outdated", "proof", text, desk.command("audit"))
 
 
 def look_at_readers(desk: Desk, request: Request) -> None:
@@ -100,17 +100,11 @@ def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
             if reader.pipeline == desk.layout.pipeline
             else f"{reader.pipeline}/{reader.flow}"
         )
-        forget = (
-            f"draindown compact {desk.layout.pipeline}/{desk.layout.flow} --drop-reader {name} --yes"
-        )
+        forget = f"draindown compact {desk.layout.pipeline}/{desk.layout.flow} --drop-reader {name} --yes"
         desk.note("reader-undeclared", "readers", text, forget)
     elif one.age(at) >= GONE:
         text = f"{reader} has not read what changed since {one.since:%Y-%m-%d}: it is not kept for it any more"
-        told = (
-            _run(one)
-            if reader.sinks
-            else f"draindown doctor {reader.pipeline}/{reader.flow}"
-        )
+        told = _run(one) if reader.sinks else f"draindown doctor {reader.pipeline}/{reader.flow}"
         desk.wrong("reader-gone", "readers", text, told)
     elif one.age(at) >= BEHIND:
         text = f"{reader} has not read what changed since {one.since:%Y-%m-%d}: old files stay for it until it is "

@@ -362,7 +362,9 @@ def _add_it(layout: FlowHome, flow: FlowSpec, one: Sighting) -> str:
 
 
 def _replay(layout: FlowHome, one: Sighting) -> str:
-    return f"draindown replay {layout.pipeline}/{layout.flow} --from {one.at} --to {_FOR_EVER} --yes"
+    return (
+        f"draindown replay {layout.pipeline}/{layout.flow} --from {one.at} --to {_FOR_EVER} --yes"
+    )
 
 
 def likely(texts: Iterable[str | None], form: Format) -> str:

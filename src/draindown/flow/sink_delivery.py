@@ -169,7 +169,7 @@ def _is_older(there: SinkBatch, known: Sending) -> bool:
 
 
 def _differs(layout: FlowHome, batch: SinkBatch, found: str) -> TerminalError:
-    where = f"{layout.pipeline}/{layout.flow} --sink {batch.place.sink}"
+    where = f"{layout.pipeline}/{layout.flow} {batch.place.sink}"
     return TerminalError(
         "sink-differs",
         tried=f"send batch {batch.batch} of kind {batch.kind} of flow {layout.flow} to sink {batch.place.sink}, "

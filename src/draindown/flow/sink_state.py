@@ -134,9 +134,7 @@ class SinkState:
 
         Raises TerminalError `state-damaged`.
         """
-        lost = (
-            f"then: draindown sink resync {layout.pipeline}/{layout.flow} {name} --yes"
-        )
+        lost = f"then: draindown sink resync {layout.pipeline}/{layout.flow} {name} --yes"
         return layout.sink(name).parsed(cls._parsed, without=lost, copied=False) or cls()
 
     @classmethod

@@ -73,9 +73,7 @@ def waive(
     `table-damaged`.
     """
     tried = f"waive {expectation} for flow {layout.flow}"
-    again = (
-        f"draindown gate waive {layout.pipeline}/{layout.flow} {shlex.quote(expectation)}"
-    )
+    again = f"draindown gate waive {layout.pipeline}/{layout.flow} {shlex.quote(expectation)}"
     if not reason.strip():
         raise TerminalError(
             "waiver-without-reason",

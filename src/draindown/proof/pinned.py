@@ -108,7 +108,7 @@ def _opened(layout: FlowHome, table: SourceTable, unit: Unit | None) -> Table:
 
 def _refuse_gone(layout: FlowHome, source: TableSource, found: Pinned) -> None:
     """Raise TerminalError `history-gone` if files of one of the versions are not there."""
-    doctor = f"draindown doctor {layout.pipeline}/{layout.flow}   # if its newest version is whole, prove again"
+    doctor = f"draindown doctor {layout.pipeline}/{layout.flow}   # if its newest version is whole, audit again"
     read = [
         (str(table), log, _newer(layout))
         for table, log in zip(source.read, found.sources, strict=True)
@@ -124,7 +124,7 @@ def _refuse_gone(layout: FlowHome, source: TableSource, found: Pinned) -> None:
 
 def _newer(layout: FlowHome) -> str:
     return (
-        f"draindown run {layout.pipeline}/{layout.flow}   # reads a newer version, then prove again"
+        f"draindown run {layout.pipeline}/{layout.flow}   # reads a newer version, then audit again"
     )
 
 

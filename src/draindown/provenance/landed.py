@@ -248,9 +248,7 @@ class LandedTable:
             return (
                 "withdrawn",
                 what,
-                [
-                    f"draindown quarantine list {pipeline}/{flow} --id {why.rpartition('; id ')[2]}"
-                ],
+                [f"draindown quarantine list {pipeline}/{flow} --id {why.rpartition('; id ')[2]}"],
             )
         if any(one.fate == "waiting" for one in places):
             return (

@@ -87,7 +87,7 @@ class KafkaTransactions(KafkaTopic):
     def has(self, batch: SinkBatch) -> SinkBatch | None:
         """See `Sink.has`. Only a driver that has begun to send asks what it may send again."""
         if self._marked is not None and batch.epoch < self._marked.since:
-            where = f"{self._place.pipeline}/{self._place.flow} --sink {self._place.sink}"
+            where = f"{self._place.pipeline}/{self._place.flow} {self._place.sink}"
             raise TerminalError(
                 "sink-records",
                 tried=f"look whether {self._spec.place} has batch {batch.number} of kind {batch.kind}",

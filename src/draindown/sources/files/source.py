@@ -312,11 +312,11 @@ class Files:
         layout, names = self._flow.layout, list(units)
         flow, chosen = (
             f"{layout.pipeline}/{layout.flow}",
-            " ".join(f"--path {shlex.quote(path)}" for path in names),
+            " ".join(f"--file {shlex.quote(path)}" for path in names),
         )
         if layout.staged and inputs.has_any(layout.live, names):
             return f"draindown rebuild {flow} --abort --yes   # throws away what it has read; the live table stays"
-        return f"draindown input discard {flow} --all {chosen} --yes   # never read: all its records"
+        return f"draindown input discard {flow} {chosen} --yes   # never read: all its records"
 
 
 def _told(findings: Sequence[Finding]) -> str:

@@ -144,7 +144,7 @@ def records_absent(
     flow = f"{layout.pipeline}/{layout.flow}"
     ranges = [f"--range {shlex.quote(loss.span.range)}" for loss in lacking(units, wrong)[:_SHOWN]]
     accept = (
-        f'draindown input list {flow} {" ".join(ranges)} --reason "..." --yes   # goes '
+        f'draindown input discard {flow} {" ".join(ranges)} --note "..." --yes   # goes '
         f"on with what is there; ask "
     )
     return TerminalError(

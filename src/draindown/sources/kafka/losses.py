@@ -118,11 +118,11 @@ def accepting(spans: Sequence[Span], layout: FlowHome, then: str) -> str:
     """Return the command that accepts losses, or lists them if they are many. `then`: what follows,
     in words.
     """
-    accept = f"draindown input list {layout.pipeline}/{layout.flow}"
+    flow = f"{layout.pipeline}/{layout.flow}"
     if len(spans) > _SHOWN:
-        return f"{accept}   # lists them; --all accepts them: {then}"
+        return f"draindown input list {flow}   # names the command that accepts them: {then}"
     ranges = " ".join(f"--range {shlex.quote(span.range)}" for span in spans)
-    return f'{accept} {ranges} --reason "..." --yes   # {then}'
+    return f'draindown input discard {flow} {ranges} --note "..." --yes   # {then}'
 
 
 def _raw_aside(layout: FlowHome) -> list[str]:

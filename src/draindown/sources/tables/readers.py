@@ -50,7 +50,7 @@ def refuse_declared(request: Request, pipeline: str, flow: str) -> None:
     Raises TerminalError `reader-declared`, `no-reader`.
     """
     known = {(one.pipeline, one.flow) for one in registered.readers(request.layout)}
-    tried = f"forget reader {pipeline}/{flow} of table {request.layout.table_name}"
+    tried = f"drop reader {pipeline}/{flow} of table {request.layout.table_name}"
     if pipeline in request.spec.neighbours.unreadable:
         raise TerminalError(
             "reader-declared",
