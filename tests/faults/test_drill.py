@@ -75,7 +75,7 @@ def test_every_fault_holds_on_a_keyed_flow(shop: Path, capsys: pytest.CaptureFix
         )
         os.utime(landed / f"2026-01-0{day}.json", (10**9 + day, 10**9 + day))
     before = _everything(shop)
-    code, said = _drilled(capsys, "all", "orders", "--times", "2")
+    code, said = _drilled(capsys, "all", "orders")
     assert [result["fault"] for result in said["results"]] == [fault.name for fault in FAULTS]
     assert code == 0 and all(result["held"] for result in said["results"]), said
     assert _everything(shop) == before

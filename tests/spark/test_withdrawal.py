@@ -582,7 +582,7 @@ def test_the_command_shows_its_plan_and_needs_a_yes(
                 "--root",
                 str(tmp_path),
                 "quarantine",
-                "replay",
+                "release",
                 "p",
                 "--reason",
                 f"gate:{NAME}",

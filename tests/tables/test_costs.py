@@ -179,7 +179,7 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
     ("command", "tables", "rows", "listings"),
     [
         ("plan p", TABLES, {"ledger": 4, "intake": 2, "parked": 1}, 1),
-        ("lag p", TABLES, {"ledger": 4, "intake": 2, "parked": 1}, 1),
+        ("status p", TABLES, {"ledger": 4, "intake": 2, "parked": 1}, 1),
         ("doctor p", TABLES, {"ledger": 9, "quarantine": 2, "parked": 1}, 0),
         ("report p", ("ledger",), {"ledger": 2}, 0),
         ("report p --list", ("ledger",), {"ledger": 2}, 0),

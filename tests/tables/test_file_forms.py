@@ -85,9 +85,7 @@ def test_a_rebuild_names_a_discard_only_of_what_the_live_table_has_not_read(tmp_
     asked = drained(tmp_path)
     staged = source_of(asked.model_copy(update={"staged": 2}))
     read, fresh = str(tmp_path / "in/0.json"), str(tmp_path / "in/2.json")
-    assert staged.leaving_out([fresh]).startswith(
-        f"draindown input discard p/f --file {fresh}"
-    )
+    assert staged.leaving_out([fresh]).startswith(f"draindown input discard p/f --file {fresh}")
     for names in ([read], [fresh, read]):
         assert staged.leaving_out(names).startswith("draindown rebuild p/f --abort --yes")
     assert source_of(asked).leaving_out([read]).startswith("draindown quarantine discard")
@@ -116,7 +114,7 @@ def test_drift_that_is_refused_names_a_discard_only_where_units_can_be_left_out(
     source = SimpleNamespace(
         unit=source.unit,
         named=source if by_name else None,
-        leaving_out=source.leaving_out if by_name else lambda _: "accept-loss",
+        leaving_out=source.leaving_out if by_name else lambda _: "input list",
     )
     (one, *_) = intake.slices(asked.layout, 1)
     reader: Any = SimpleNamespace(name=lambda unit: unit)
@@ -127,5 +125,5 @@ def test_drift_that_is_refused_names_a_discard_only_where_units_can_be_left_out(
     seen: Any = [SimpleNamespace(unit=one.units[0].name)]
     error = schema_drift._refused(batch, ["field x"], ["add 'x: int'"], ["new: rescue"], seen)
     assert any("quarantine discard" in step for step in error.next) == (by_name and not staged)
-    assert not any("accept-loss" in step for step in error.next)
+    assert not any("input list" in step for step in error.next)
     assert any("--abort" in step for step in error.next[:2]) == bool(staged)

@@ -344,9 +344,9 @@ def test_the_commands_list_and_skip(
     code, (listed,) = typed("list", "p")
     assert (code, listed["newest"], listed["stale"]) == (0, "source 2", "")
     assert listed["place"] == "a at host:5432/d"
-    skip = ("skip", "p", "--sink", "a", "--reason", "lost")
+    skip = ("skip", "p", "a", "--note", "lost")
     assert typed(*skip)[0] == 2
-    assert typed("skip", "p", "--sink", "b", "--reason", "lost", "--yes")[0] == 2
+    assert typed("skip", "p", "b", "--note", "lost", "--yes")[0] == 2
     looks = iter([{"a": sending(asked, 1)}])
     waiting = sink_state.in_flight
     with mock.patch.object(

@@ -66,7 +66,7 @@ def test_a_replay_notices_that_its_topic_was_created_again_while_it_reads(
     replay.refuse_changed(source, asked.layout, [unit for unit in first if unit.name == "t/1"])
 
 
-ACCEPT = 'draindown input list p/f --range {} --reason "..." --yes'
+ACCEPT = 'draindown input discard p/f --range {} --note "..." --yes'
 
 
 def _words(step: str) -> str:

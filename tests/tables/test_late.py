@@ -482,10 +482,10 @@ def test_late_rows_are_listed_and_decided_by_commands(
         and "3 open" in capsys.readouterr().out
     )
     assert (
-        typed("apply", "p", "--id", "0004")[0] == 2
+        typed("release", "p", "--id", "0004")[0] == 2
         and typed("list", "p")["d"]["counts"]["open"] == 3
     )
-    assert typed("apply", "p", "--id", "0004", "--yes") == {"applied": 1}
+    assert typed("release", "p", "--id", "0004", "--yes") == {"applied": 1}
     assert typed("discard", "p", "--yes") == {"discarded": 2}
     assert typed("list", "p")["d"]["counts"] == {"open": 0, "applied": 1, "discarded": 2, "gone": 0}
     pinned(it.layout, 2, fill=False)
@@ -501,7 +501,7 @@ def test_late_rows_are_listed_and_decided_by_commands(
     assert [(row["late_id"], row["state"]) for row in listed["rows"]] == [("0004", "gone")]
     request = Request(spec=it.spec, flow="d", step="drain", run_id="r", root=str(tmp_path))
     assert "1 gone" in examine(request).looked["late"]
-    code, told = typed("apply", "p", "--id", "0004", "--yes")
+    code, told = typed("release", "p", "--id", "0004", "--yes")
     assert code == 78 and "unknown-late-row" in told, "applied is final"
     assert late.newest(it.layout) == 3 and applied(it.layout, 9) == [3, 4, 4]
     assert typed("list", "p/t")[0] == 2

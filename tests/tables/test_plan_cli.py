@@ -72,11 +72,11 @@ def test_a_flow_follows_those_upstream_that_this_run_may_change(
 def test_commands_about_records_name_the_flows_that_have_them(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for verb in ("replay", "discard", "retry"):
-        assert main(["--root", str(project), "quarantine", verb, "p"]) == 2
+    for words in ("quarantine release", "quarantine discard", "input retry"):
+        assert main(["--root", str(project), *words.split(), "p"]) == 2
         hint = " ".join(capsys.readouterr().err.split())
         assert all(f"p/{name}" in hint for name in "abc") and "p/d" not in hint
-        assert main(["--root", str(project), "quarantine", verb, "p/d"]) == 78
+        assert main(["--root", str(project), *words.split(), "p/d"]) == 78
         assert "derived-flow" in capsys.readouterr().err
     assert main(["--root", str(project), "late", "list", "p/a"]) == 2
     assert "flow a is not derived; derived flows of p:" in " ".join(capsys.readouterr().err.split())

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from deltalake import write_deltalake
 
-from draindown.cli import proving
+from draindown.cli import auditing
 from draindown.cli.program import main
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
@@ -326,7 +326,7 @@ def test_the_newest_certificate_is_named_by_report_page_and_doctor(
         )
 
     assert told()[:3] == ("", "", "never proven")
-    monkeypatch.setattr(proving, "_prove", lambda *_: tables.prove(_flow()))
+    monkeypatch.setattr(auditing, "_prove", lambda *_: tables.prove(_flow()))
     assert typed("audit", "p")[0] == 0
     certificate = tables.prove(_flow())
     report, page, health, wrong = told()

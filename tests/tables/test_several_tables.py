@@ -496,8 +496,9 @@ def test_a_reader_of_another_pipeline_is_forgotten_once_its_file_says_so(
     words = [
         "--root",
         str(shop.root),
-        "forget-reader",
+        "compact",
         "crm/customers",
+        "--drop-reader",
         "shop/d",
         "--yes",
     ]

@@ -307,7 +307,7 @@ def typed(project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     return type_
 
 
-def test_a_reader_that_left_the_project_is_named_and_forgotten_by_a_command(
+def test_a_reader_that_left_the_project_is_named_and_dropped_by_a_command(
     project: Project, typed: Any
 ) -> None:
     project.write([1])
@@ -319,19 +319,21 @@ def test_a_reader_that_left_the_project_is_named_and_forgotten_by_a_command(
     assert (command, root, words) == (
         "draindown",
         "--root",
-        ["forget-reader", "p/t", "d", "--yes"],
+        ["compact", "p/t", "--drop-reader", "d", "--yes"],
     )
-    assert typed("forget-reader", "p/t", "d")[0] == 2 and registered.readers(project.upstream)
+    assert typed("compact", "p/t", "--drop-reader", "d")[0] == 2 and registered.readers(
+        project.upstream
+    )
     assert typed(*words)[0] == 0 and registered.readers(project.upstream) == []
     code, error = typed(*words)
     assert (code, error["error"]["code"]) == (78, "no-reader")
 
 
-def test_a_declared_reader_is_not_forgotten(project: Project, typed: Any) -> None:
+def test_a_declared_reader_is_not_dropped(project: Project, typed: Any) -> None:
     project.write([1])
     project.publish()
     project.pin()
-    code, error = typed("forget-reader", "p/t", "d", "--yes", declared=True)
+    code, error = typed("compact", "p/t", "--drop-reader", "d", "--yes", declared=True)
     assert (code, error["error"]["code"]) == (78, "reader-declared") and registered.readers(
         project.upstream
     )
