@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draindown.base.exits import Exit
-from draindown.cli.context import AnyFlows, Json, flows, landing_flows, setting
+from draindown.cli.context import Json, Target, flows, landing_flows, setting
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ def drill(
     fault: Annotated[
         str | None, typer.Argument(metavar="FAULT", help="A fault, or `all`. Default: list them.")
     ] = None,
-    target: AnyFlows = None,
+    target: Annotated[
+        Target | None,
+        typer.Argument(
+            metavar="TARGET", help="PIPELINE, or PIPELINE/FLOW for one flow.", parser=Target.parsed
+        ),
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the faults and do nothing.")] = False,
     max_files: Annotated[
         int, typer.Option(min=1, help="Take at most so many files, oldest first.")

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 gate = typer.Typer(
     no_args_is_help=True, help="What passed its check and is published; waivers; rows in its way."
 )
-gate.command()(accepting.accept)
 Expectation = Annotated[
     str, typer.Argument(metavar="EXPECTATION", help="Its name, as `gate show` lists it.")
 ]
@@ -120,6 +119,9 @@ def withdraw(
     withdraw_rows(
         here, spec, _flow_with(here, spec, target, expectation), expectation, yes, Output(as_json)
     )
+
+
+gate.command()(accepting.accept)
 
 
 def _state(here: Setting, spec: PipelineSpec, flow: str) -> dict[str, Any]:
