@@ -24,7 +24,10 @@ from draindown.cli.context import (
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
+    from draindown.config.derived import DerivedFlow
+    from draindown.config.landing import FlowSpec
     from draindown.config.models import PipelineSpec
+    from draindown.lake.home import FlowHome
     from draindown.sources.tables.late import Action, Place
     from draindown.sources.tables.late import State as Shown
 
@@ -79,7 +82,7 @@ def list_(
     spec, data, texts = setting(ctx).spec(target.pipeline), {}, []
     only = None if state is State.all else cast("Shown", state.value)
     for name in _accepting(spec, target):
-        place = _place(spec, name)
+        place = _place(spec.layout(name))
         sums = rows_of.counts(place)
         rows = rows_of.listed(place, only, (), limit)
         data[name] = {"counts": sums, "rows": rows}
@@ -123,7 +126,7 @@ def decide(
     if len(found) != 1:
         raise several(target, found) if found else typer.BadParameter("no flow has `accept`")
     (name,) = found
-    place = _place(spec, name)
+    place = _place(spec.layout(name))
     rows = rows_of.chosen(place, ids or (), action)
     number = rows.num_rows
     out.note(f"{count(number, 'late row')} of {spec.pipeline}/{name} to be {action}")
@@ -134,7 +137,7 @@ def decide(
         refuse_without(yes)
         with open_flow(spec, name, Needs.SETTLED, owner=person(), run_id=new_run_id()):
             # once more, under the lease: a run may have found more, or another person decided
-            place = _place(spec, name)
+            place = _place(spec.layout(name))
             still = rows_of.chosen(place, ids or (), action)
             rows = still.filter(pc.is_in(still["late_id"], rows["late_id"]))
             rows_of.decide(place, rows, action, by=person(), note=note, at=now())
@@ -162,22 +165,21 @@ def _accepting(spec: PipelineSpec, target: Target) -> list[str]:
     return found
 
 
-def number_open(spec: PipelineSpec, flow: str) -> int | None:
+def number_open(layout: FlowHome, flow: FlowSpec | DerivedFlow) -> int | None:
     """Return the number of late rows of a flow that wait for a decision; None if it sets none
     aside.
     """
     from draindown.sources.tables import late as rows_of
 
-    if getattr(spec.declared(flow), "accept", None) is None:
+    if getattr(flow, "accept", None) is None:
         return None
-    return rows_of.counts(_place(spec, flow))["open"]
+    return rows_of.counts(_place(layout))["open"]
 
 
-def _place(spec: PipelineSpec, flow: str) -> Place:
+def _place(layout: FlowHome) -> Place:
     from draindown.flow import generations
     from draindown.sources.tables.late import Place
 
-    layout = spec.layout(flow)
     generation = generations.generation(layout)
     return Place(layout, generation, generations.first_unread(layout, generation))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draindown.base.errors import DraindownError
-from draindown.cli.at_work import half_rebuilt, others
+from draindown.cli.at_work import at_work, half_rebuilt
 from draindown.cli.context import AnyFlows, Json, Setting, Target, flows, new_run_id, setting
 from draindown.cli.failures import naming
 from draindown.cli.late import number_open
@@ -21,6 +21,7 @@ from draindown.cli.overview import Screen
 if TYPE_CHECKING:
     from draindown.config.models import PipelineSpec
     from draindown.flow.standing import Standing
+    from draindown.lease.holder import Card
     from draindown.sources.port import Look, Part
 
 _PARTITION = ("partition", "next", "end")
@@ -65,8 +66,8 @@ class _Glance:
     """One flow at a time.
 
     `facts`: those of `Health.as_dict`, and `late`, the number of late rows that wait for a decision
-    (None of a flow that sets none aside). Empty if they can't be read. `look`: None if the source
-    can't be looked at. `errors`: why.
+    (None of a flow that sets none aside). Empty if they can't be read. `holder`: who holds the lease,
+    and how far its run is. `look`: None if the source can't be looked at. `errors`: why.
     """
 
     pipeline: str
@@ -74,6 +75,7 @@ class _Glance:
     seen: datetime
     facts: Mapping[str, Any]
     newest: Standing | None
+    holder: tuple[Card | None, str]
     look: Look | None
     errors: Sequence[DraindownError]
 
@@ -94,23 +96,26 @@ def _glance(here: Setting, spec: PipelineSpec, flow: str) -> _Glance:
     """Look at a flow: its source as it is now, and what the lake has of it."""
     from draindown.base.clock import now
     from draindown.flow.health import Health
+    from draindown.flow.state import FlowState
     from draindown.planning import plan
 
-    at, errors = now(), list[DraindownError]()
+    at, errors, state = now(), list[DraindownError](), FlowState.of(spec.layout(flow))
     look, newest, facts = None, None, dict[str, Any]()
+    holder: tuple[Card | None, str] = (None, "")
     try:
         with naming(f"draindown plan {spec.pipeline}/{flow}"):
-            look = plan.look(here.request(spec, flow, "plan", new_run_id()), at)
+            request = here.request(spec, flow, "plan", new_run_id())
+            look = plan.look(request, at, state=state)
     except DraindownError as error:  # what the lake has of the flow may be readable
         errors.append(error)
-    health = Health(spec.layout(flow), at, look)
+    health = Health(state, at, look)
     try:
         with naming(f"draindown doctor {spec.pipeline}/{flow}"):
-            newest = health.newest_run
-            facts = health.as_dict() | {"late": number_open(spec, flow)}
+            newest, holder = health.newest_run, health.holder
+            facts = health.as_dict() | {"late": number_open(state, spec.declared(flow))}
     except DraindownError as error:  # the other flows may be readable
         errors.append(error)
-    return _Glance(spec.pipeline, flow, at, facts, newest, look, errors)
+    return _Glance(spec.pipeline, flow, at, facts, newest, holder, look, errors)
 
 
 def _rows(one: _Glance, blanks: int) -> list[Sequence[str]]:
@@ -202,10 +207,11 @@ def _tell(screen: Screen, spec: PipelineSpec, one: _Glance) -> None:
             newest.said,
             f"  next: draindown report {one.pipeline}/{one.flow}{run}",
         ]
+    holder, so_far = one.holder
+    if holder is not None and (newest is None or holder.run_id != newest.run_id):
+        screen.lines.append(at_work(f"{one.pipeline}/{one.flow}", holder, so_far))
     try:
         with naming(f"draindown doctor {one.pipeline}/{one.flow}"):
-            shown = {(one.flow, newest.run_id)} if newest else set()
-            screen.lines += others(spec, [one.flow], shown)
             screen.lines += half_rebuilt(spec, [one.flow])
     except DraindownError as error:
         if not one.errors:
