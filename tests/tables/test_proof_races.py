@@ -85,11 +85,11 @@ class Hourly(Project):
             Path(file).unlink()
 
     def prove(self, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
-        """The exit code of `prove`, and its certificate or error."""
+        """The exit code of `audit`, and its certificate or error."""
         capsys.readouterr()
-        code = main(["--root", str(self.home), "audit", "p", "--json"])
+        code = main(["--root", str(self.home), "audit", "p/d", "--json"])
         out = capsys.readouterr()
-        return code, json.loads(out.out)["certificates"][0] if code < 2 else json.loads(out.err)[
+        return code, json.loads(out.out)["flows"][0] if code < 2 else json.loads(out.err)[
             "error"
         ]
 
@@ -149,12 +149,12 @@ def test_a_sample_that_holds_does_not_hide_keys_that_differ(
     done = DeltaTable(it.layout.tables.target.path)
     done.update({"c": "c + 1"}, predicate="c = 2")
     assert it.prove(capsys)[0] == 1
-    main(["--root", str(it.home), "audit", "p", "--sample", "0.0001%"])
+    main(["--root", str(it.home), "audit", "p/d", "--sample", "0.0001%"])
     kept = proven.newest(it.layout)
     assert kept is not None and not kept.holds and kept.share == 1
-    assert main(["--root", str(it.home), "audit", "p", "--sample", "0.00001%"]) == 2
+    assert main(["--root", str(it.home), "audit", "p/d", "--sample", "0.00001%"]) == 2
     done.update({"c": "c - 1"}, predicate="c = 3")
-    main(["--root", str(it.home), "audit", "p", "--sample", "0.0001%"])
+    main(["--root", str(it.home), "audit", "p/d", "--sample", "0.0001%"])
     kept = proven.newest(it.layout)
     assert kept is not None and kept.holds and kept.share < 1, "it is about another version"
 
