@@ -15,8 +15,8 @@ from draindown.cli.program import app, main
 ROWS = [
     *((old, sentence) for old, sentence in renamed.COMMANDS.items()),
     *(
-        (f"{command or 'plan'} shop {option}", sentence)
-        for (command, option), sentence in renamed.OPTIONS.items()
+        (f"{old.rpartition(' ')[0] or 'plan'} shop {old.rpartition(' ')[2]}", sentence)
+        for old, sentence in renamed.OPTIONS.items()
     ),
 ]
 
@@ -49,7 +49,8 @@ LEAVES = _leaves(typer.main.get_command(app))
 
 def test_no_old_word_is_one_of_now() -> None:
     assert not renamed.COMMANDS.keys() & LEAVES.keys()
-    for (command, option), _ in renamed.OPTIONS.items():
+    for old in renamed.OPTIONS:
+        command, _, option = old.rpartition(" ")
         for name, leaf in LEAVES.items():
             if f"{name} ".startswith(f"{command} ".lstrip()):
                 known = {one for part in leaf.params for one in part.opts}  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ COMMANDS: Mapping[str, str] = {
     "lag": "lag is draindown status now",
     "prove": "prove is draindown audit TARGET now, which recomputes derived tables",
     "lateness": "lateness is draindown late list TARGET --summary now",
-    "accept-loss": "accept-loss is draindown input list TARGET and draindown input discard TARGET --range now",
+    "accept-loss": "accept-loss is draindown input list TARGET and draindown input discard TARGET now",
     "accept-files": "accept-files is draindown input accept TARGET now",
     "forget-reader": "forget-reader is draindown compact TARGET --drop-reader READER now",
     "gate unwaive": "gate unwaive is draindown gate waive TARGET EXPECTATION --undo now",
@@ -20,54 +20,36 @@ COMMANDS: Mapping[str, str] = {
     "quarantine retry": "quarantine retry is draindown input retry TARGET now",
     "late apply": "late apply is draindown late release TARGET now",
     "sink fill": "sink fill is draindown sink resync TARGET SINK now",
+    "list": "what others call list is draindown status",
+    "backfill": "what others call a backfill is draindown replay TARGET --from TIME --to TIME",
+    "full-refresh": "what others call a full refresh is draindown rebuild TARGET",
 }
-"""By a command as it was typed before version 1, what to type now."""
+"""By a command of before version 1, or of another tool, what to type now."""
 
-_DRIFT = "report --drift is draindown report TARGET now, which always lists the drift"
-_CONSTANT = "drill {option} is gone: the drill takes what was its default"
-OPTIONS: Mapping[tuple[str, str], str] = {
-    ("", "--flow"): "--flow FLOW is part of the target now: PIPELINE/FLOW",
-    ("report", "--drift"): _DRIFT,
-    (
-        "report",
-        "--start",
-    ): "report --start is gone: draindown report TARGET --run ID --json has every start",
-    ("as-of", "--by"): "as-of --by arrival is draindown as-of TABLE --known-at TIME now",
-    ("quarantine list", "--files"): "quarantine list --files is draindown input list TARGET now",
-    (
-        "quarantine list",
-        "--csv",
-    ): "quarantine list --csv is gone: draindown quarantine list TARGET --json has the rows",
-    (
-        "quarantine discard",
-        "--files",
-    ): "quarantine discard --files is draindown input discard TARGET now",
-    (
-        "quarantine discard",
-        "--path",
-    ): "quarantine discard --path is draindown input discard TARGET --file FILE now",
-    (
-        "gate waive",
-        "--reason",
-    ): "gate waive --reason TEXT is draindown gate waive TARGET EXPECTATION --note TEXT now",
-    (
-        "gate accept",
-        "--reason",
-    ): "gate accept --reason TEXT is draindown gate accept TARGET --note TEXT now",
-    (
-        "sink skip",
-        "--reason",
-    ): "sink skip --reason TEXT is draindown sink skip TARGET SINK --note TEXT now",
-    ("sink skip", "--sink"): "sink skip --sink NAME is draindown sink skip TARGET SINK now",
+_CONSTANT = "drill {} is gone: draindown drill takes what was its default"
+OPTIONS: Mapping[str, str] = {
+    "--flow": "--flow FLOW is part of the target now: PIPELINE/FLOW",
+    "run --full-refresh": "what others call a full refresh is draindown rebuild TARGET",
+    "report --drift": "report --drift is draindown report TARGET now, which always lists the drift",
+    "report --start": "report --start is gone: draindown report TARGET --json has every start",
+    "as-of --by": "as-of --by arrival is draindown as-of TABLE --known-at TIME now",
+    "quarantine list --files": "quarantine list --files is draindown input list TARGET now",
+    "quarantine list --csv": "quarantine list --csv is gone: draindown quarantine list TARGET --json",
+    "quarantine discard --files": "quarantine discard --files is draindown input discard TARGET now",
+    "quarantine discard --path": "quarantine discard --path is draindown input discard TARGET --file now",
+    "gate waive --reason": "gate waive --reason is draindown gate waive TARGET EXPECTATION --note now",
+    "gate accept --reason": "gate accept --reason is draindown gate accept TARGET --note now",
+    "sink skip --reason": "sink skip --reason is draindown sink skip TARGET SINK --note now",
+    "sink skip --sink": "sink skip --sink is draindown sink skip TARGET SINK now",
     **{
-        ("drill", option): _CONSTANT.format(option=option)
+        f"drill {option}": _CONSTANT.format(option)
         for option in ("--batch", "--times", "--seed", "--max-bytes")
     },
 }
-"""By command and option as they were typed before version 1, what to type now. The command is empty
-if the option is refused after every command.
+"""By an option of before version 1, or of another tool, after its command, what to type now.
+Without a command it is refused after every one.
 """
-_VALUED = ("--root",)
+_VALUED = ("--root", "--env")
 """Options before the command that take a value."""
 
 
@@ -80,7 +62,11 @@ def told(arguments: Sequence[str]) -> str | None:
     if command is not None:
         return COMMANDS[command]
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
-    asked = [(known, one) for known in (" ".join(words[:2]), *words[:1], "") for one in options]
+    asked = [
+        f"{command} {option}".lstrip()
+        for command in (" ".join(words[:2]), *words[:1], "")
+        for option in options
+    ]
     return next((OPTIONS[one] for one in asked if one in OPTIONS), None)
 
 
