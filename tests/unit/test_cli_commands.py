@@ -932,6 +932,8 @@ def test_gate_waive_and_back(spec: PipelineSpec, capsys: pytest.CaptureFixture[s
     assert code == 0 and "published  none" in out and f"waived     {name} until" in out
     assert typed(capsys, "gate", "waive", "orders", name, "--undo")[0] == 0
     assert waivers.waivers(layout) == {}
+    code, out, err = typed(capsys, "gate", "waive", "orders", name)
+    assert (code, out) == (2, "") and "--note" in err
     code, _, err = typed(capsys, "gate", "waive", "orders", "nonsense", "--note", "x")
     assert code == 78 and "unknown-expectation" in err
     assert (

@@ -99,6 +99,31 @@ def test_commands_name_a_pipeline_by_its_path_where_its_name_finds_none(
     assert "next:    draindown run orders" in typed(capsys, "report", str(inside))[2]
 
 
+def test_a_flow_of_a_file_is_named_by_its_path_and_printed_so(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "dags/pipelines/orders.yaml").rename(project / "the orders.yaml")
+    os.chdir(project)
+    for target in ("the orders.yaml", "the orders.yaml/orders"):
+        code, _, err = typed(capsys, "gate", "withdraw", target, "nonsense", "--yes")
+        assert code == 78 and "next:    draindown gate show 'the orders.yaml/orders'" in err
+    code, error = error_of(capsys, "plan", "the orders.yaml/bills")
+    assert (code, error["code"]) == (78, "unknown-flow")
+
+
+@pytest.mark.parametrize(
+    ("target", "said"), [("orders/", "names no flow"), ("/orders", "names no pipeline")]
+)
+def test_a_target_with_an_empty_part_is_usage(
+    project: Path, capsys: pytest.CaptureFixture[str], target: str, said: str
+) -> None:
+    """`orders/$FLOW`, where nobody set it."""
+    os.chdir(project)
+    for command in ("plan", "status", "reset"):
+        code, out, err = typed(capsys, command, target)
+        assert (code, out) == (2, "") and said in " ".join(err.split())
+
+
 def test_init_quotes_its_directory(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = typed(capsys, "init", "another project")
     assert code == 0 and "draindown --root 'another project' run orders" in out

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draindown.base.errors import DraindownError
 from draindown.base.formatting import printable
 from draindown.cli import overview
 from draindown.cli.at_work import half_rebuilt, others
@@ -23,15 +22,11 @@ from draindown.cli.context import (
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
-    from draindown.audit.derived import Unaudited
-    from draindown.audit.model import Audit
     from draindown.config.models import PipelineSpec
     from draindown.flow.standing import Standing
     from draindown.lake.home import FlowHome
     from draindown.runs.report import StepReport
     from draindown.runs.starts import Start
-
-    Audited = Audit | Unaudited | DraindownError
 
 _LOOKED, _KNOWN = 20, 5  # runs that are listed, and that are named where another one was asked for
 
