@@ -480,7 +480,7 @@ def test_each_failed_expectation_and_a_refused_share_get_the_commands_that_decid
     error = refusal.refusal(layout, CheckPart(version=3, expectations=[*judged, share]), keyed=True)
     of = "flights/flights"
     plain = [command.partition("   #")[0] for command in error.next]
-    assert [f"draindown quarantine {way} {of}" for way in ("list", "replay", "discard")] == [
+    assert [f"draindown quarantine {way} {of}" for way in ("list", "release", "discard")] == [
         command.removesuffix(" --yes") for command in plain[:3]
     ]
     for name in ("a", "b"):
@@ -503,4 +503,4 @@ def test_gate_show_does_not_advise_itself(layout: FlowHome) -> None:
     }
     state |= {"pipeline": "flights", "flow": "flights", "unjudged": None}
     said = shown_by_gate("flights/flights", state)
-    assert "gate waive flights a" in said and "draindown gate show" not in said
+    assert "gate waive flights/flights a" in said and "draindown gate show" not in said

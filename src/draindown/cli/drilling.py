@@ -86,9 +86,7 @@ def drill(
             )
         else:
             result = play(
-                Campaign(
-                    spec, names, fault, here.root, where, max_files, _BYTES, None, _TIMES, _SEED
-                ),
+                Campaign(spec, names, fault, here.root, where, max_files, _BYTES, _TIMES, _SEED),
                 out.note,
             )
     _done(result, where, keep, out)

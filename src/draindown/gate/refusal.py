@@ -50,7 +50,7 @@ def refusal(layout: FlowHome, part: CheckPart, *, keyed: bool) -> Refused:
                 f"draindown gate show {layout.pipeline}/{layout.flow}"
                 for _ in range(len(failed) > len(refused))
             ),
-            *(_gate("quarantine", layout, e) for e in single[:_COMMANDS]),
+            *(_gate("withdraw", layout, e) for e in single[:_COMMANDS]),
             *(f'{_gate("waive", layout, e)} --for "1 day" --note TEXT' for e in judged[:_COMMANDS]),
             *(
                 [f"draindown validate {layout.pipeline}   # once the suite is corrected"]
