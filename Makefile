@@ -115,7 +115,7 @@ shape: setup ## The rooms of the code, what each imports, and the measures they 
 	@$(PY) scripts/shape.py
 
 schema: setup ## Write the JSON Schema of pipeline files, for editors
-	@$(BIN)/draindown schema
+	@$(BIN)/draindown validate --json-schema
 
 # Other works and their options: `python -m benchmarks.bench --help`, as in `make bench WORK="growth --repeat 5"`.
 WORK ?= drain

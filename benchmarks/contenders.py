@@ -67,9 +67,9 @@ def submit(script: str, conf: Mapping[str, str], *flags: str) -> list[str]:
     return [program("spark-submit"), *options, str(PROGRAMS / script), *flags]
 
 
-def draindown(place: Place, *flags: str) -> list[str]:
-    """`draindown run` of the place's pipeline, whose lake is begun on purpose: each place has its
-    own.
+def draindown(place: Place, *flags: str, flow: str | None = None) -> list[str]:
+    """`draindown run` of the place's pipeline, or of one flow of it. The lake is begun on purpose:
+    each place has its own.
     """
     lake = Lake.look(str(place.lake), place.shape.root, place.shape.name)
     if lake.answer in ("absent", "elsewhere"):
@@ -79,7 +79,7 @@ def draindown(place: Place, *flags: str) -> list[str]:
         "--root",
         str(place.shape.root),
         "run",
-        place.shape.pipeline,
+        "/".join(filter(None, (place.shape.pipeline, flow))),
         "--json",
         *flags,
     ]

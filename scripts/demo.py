@@ -151,8 +151,8 @@ def say_what_next() -> None:
         f"  .venv/bin/python -m examples.flights.events {quote(str(LANDING))} --more\n"
         "                                                     one more day of events; then make demo again\n"
         f"  export DRAINDOWN_LAKE={quote(str(LAKE))} DRAINDOWN_LANDING={quote(str(LANDING))}\n"
-        f"  .venv/bin/draindown audit {PIPELINE}                   recount every row from the raw files\n"
-        f"  .venv/bin/draindown prove {PIPELINE}                   recompute both derived tables with another engine\n"
+        f"  .venv/bin/draindown audit {PIPELINE}                   recount every row from the raw files,\n"
+        "                                                    recompute both derived tables with another engine\n"
         f"  .venv/bin/draindown quarantine list {PIPELINE}         what was refused, and why"
     )
 

@@ -62,18 +62,18 @@ def drained(run: DemoRun, started: float) -> int:
             say_what_next(run)
             return int(Exit.DONE)
         return proven(run, started)
-    show_lag(run, "before")
+    show_status(run, "before")
     run.through_airflow()
     run.show(_questions(run.layouts()[PIPELINE]))
-    show_lag(run, "after")
+    show_status(run, "after")
     return proven(run, started)
 
 
-def show_lag(run: DemoRun, when: str) -> None:
-    """Print what `draindown lag` says."""
-    say(f"Lag {when} the run")
+def show_status(run: DemoRun, when: str) -> None:
+    """Print what `draindown status` says."""
+    say(f"Status {when} the run")
     subprocess.run(
-        [sys.executable, "-m", "draindown.cli", "lag", PIPELINE],
+        [sys.executable, "-m", "draindown.cli", "status", PIPELINE],
         env=run.environ,
         cwd=ROOT,
         check=True,

@@ -94,7 +94,7 @@ def _series(bench: Bench, contender: Contender, place: Place, turn: int) -> list
 def _run(place: Place, master: str, flow: str) -> Callable[[], int]:
     """Return a run of one flow on a master. What the flow reads is published by its check."""
     environ = {**place.environment(), "DRAINDOWN_MASTER": master, "SPARK_LOCAL_IP": "127.0.0.1"}
-    command = draindown(place, "--flow", flow, "--no-compact")
+    command = draindown(place, "--no-compact", flow=flow)
 
     def run() -> int:
         with (place.home / "out.txt").open("w") as out, (place.home / "err.txt").open("w") as err:

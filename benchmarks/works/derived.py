@@ -63,8 +63,8 @@ WHOLE = Contender(
 )
 DERIVE = Contender(
     "draindown, drain",
-    "draindown run --flow windows --no-check --no-compact: plan and drain of the derived flow; users are exact",
-    by(lambda place: draindown(place, "--flow", "windows", "--no-check", "--no-compact")),
+    "draindown run windows/windows --no-check --no-compact: plan and drain of the derived flow; users are exact",
+    by(lambda place: draindown(place, "--no-check", "--no-compact", flow="windows")),
 )
 _TABLES = {STATE.name: "windows_by_state", WHOLE.name: "windows_whole", DERIVE.name: "windows"}
 
@@ -101,7 +101,7 @@ def _land(bench: Bench, place: Place) -> None:
         Contender(
             "draindown, landing",
             "",
-            by(lambda at: draindown(at, "--flow", "events", "--no-compact")),
+            by(lambda at: draindown(at, "--no-compact", flow="events")),
         ),
         place,
         "published",

@@ -33,7 +33,7 @@ def _unjudged(place: Place, keeps: bool) -> Verdict:
 
 
 def _drained(table: str) -> Callable[[Place], Cost]:
-    return by(lambda at: draindown(at, "--flow", table, "--no-check", "--no-compact"))
+    return by(lambda at: draindown(at, "--no-check", "--no-compact", flow=table))
 
 
 SHAPE = Shape(
@@ -41,13 +41,13 @@ SHAPE = Shape(
 )
 SESSION = Contender(
     "session",
-    "draindown run --flow sessions --no-check --no-compact: the kind `session`",
+    "draindown run fold/sessions --no-check --no-compact: the kind `session`",
     _drained("sessions"),
 )
 _FLOWS = {"session": "sessions", "processor": "folded"}
 PROCESSOR = Contender(
     "processor",
-    "draindown run --flow folded --no-check --no-compact: the class of benchmarks/jobs/processors",
+    "draindown run fold/folded --no-check --no-compact: the class of benchmarks/jobs/processors",
     _drained("folded"),
 )
 
@@ -89,7 +89,7 @@ def _of(bench: Bench, rows: int, users: str) -> list[Sample]:
 
 
 def _publish(bench: Bench, place: Place) -> None:
-    landing = by(lambda at: draindown(at, "--flow", "visits", "--no-compact"))
+    landing = by(lambda at: draindown(at, "--no-compact", flow="visits"))
     bench.must(Contender("draindown, landing", "", landing), place, "published visits")
 
 

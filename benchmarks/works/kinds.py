@@ -47,7 +47,7 @@ STREAM = Contender(
 )
 DERIVE = Contender(
     "draindown, drain",
-    "draindown run --flow TABLE --no-check --no-compact: plan and drain of the derived flow",
+    "draindown run kinds/TABLE --no-check --no-compact: plan and drain of the derived flow",
     _no_table,
 )
 
@@ -57,7 +57,7 @@ def _of(contender: Contender, table: str) -> Contender:
     if contender.name == DERIVE.name:
         return replace(
             contender,
-            run=by(lambda at: draindown(at, "--flow", table, "--no-check", "--no-compact")),
+            run=by(lambda at: draindown(at, "--no-check", "--no-compact", flow=table)),
         )
 
     def command(place: Place) -> list[str]:
@@ -104,7 +104,7 @@ def _tables(bench: Bench, days: int) -> list[Sample]:
 def _land(bench: Bench, place: Place) -> None:
     """Have the landing flows drain and publish what there is. Raises Failed."""
     for flow in SOURCES:
-        landing = by(lambda at, flow=flow: draindown(at, "--flow", flow, "--no-compact"))
+        landing = by(lambda at, flow=flow: draindown(at, "--no-compact", flow=flow))
         bench.must(Contender("draindown, landing", "", landing), place, f"published {flow}")
 
 

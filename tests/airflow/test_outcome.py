@@ -92,7 +92,7 @@ def test_verdict_says_what_to_type() -> None:
         verdict(78, left("checkpoint-mismatch"))
 
 
-LONG = f"draindown run p --flow f --root /{'x' * 300}   # goes on"
+LONG = f"draindown run p/f --root /{'x' * 300}   # goes on"
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,10 @@ LONG = f"draindown run p --flow f --root /{'x' * 300}   # goes on"
         ),
         (
             StepFailed(TerminalError("c", tried="t", found="f").as_dict(), 78),
-            "next: draindown doctor p --flow f",
+            "next: draindown doctor p/f",
         ),
-        (ValueError("a bug"), "next: draindown doctor p --flow f"),
-        (None, "next: draindown doctor p --flow f"),
+        (ValueError("a bug"), "next: draindown doctor p/f"),
+        (None, "next: draindown doctor p/f"),
     ],
 )
 def test_the_last_line_is_what_to_type_and_whole(error: BaseException | None, last: str) -> None:

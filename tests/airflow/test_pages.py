@@ -518,4 +518,4 @@ def test_a_rebuild_that_is_half_done_is_on_the_page(project: Path) -> None:
     # .write(begun)
     view = first_of(project)
     assert view.rebuild is not None and view.rebuild.code == "rebuild-unfinished"
-    assert "draindown rebuild good --flow first --yes" in overview.render([view])
+    assert "draindown rebuild good/first --yes" in overview.render([view])

@@ -154,8 +154,7 @@ def test_a_flow_that_appends_is_left_out_of_a_run_for_all_flows(
     (shown,) = (view.runs for view in overview.flows(PIPELINES, project, {"p"}) if view.flow == "g")
     assert "nothing to replay" in shown[0].what
     assert (
-        "not-replayed  g  it appends" in shown[0].card
-        and "draindown rebuild p --flow g" in shown[0].card
+        "not-replayed  g  it appends" in shown[0].card and "draindown rebuild p/g" in shown[0].card
     )
 
 
@@ -276,7 +275,7 @@ def test_next_of_a_replay_is_the_replay(spec: PipelineSpec, project: Path, more:
     assert THAT_DAY.times == day
     context = _context("backfill", again=bool(more))
     asked = requests.request_for(spec, next(iter(spec.flows)), "drain", project, context)
-    assert asked.resume == f"draindown replay {spec.pipeline} --flow {asked.flow} {day}{more} --yes"
+    assert asked.resume == f"draindown replay {spec.pipeline}/{asked.flow} {day}{more} --yes"
 
 
 def test_a_drain_and_a_time_without_a_zone(spec: PipelineSpec) -> None:

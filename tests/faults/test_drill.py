@@ -58,7 +58,7 @@ def test_a_drill_kills_a_driver_and_shows_that_nothing_came_of_it(
     [result] = said["results"]
     assert code == 0 and said["held"] and result["held"], said
     assert "signal 9" in result["fired"] and result["where"] == "batch 2 of 3, merged"
-    assert result["commands"] == ["draindown run orders --flow orders --no-check --no-compact"]
+    assert result["commands"] == ["draindown run orders/orders --no-check --no-compact"]
     assert result["recovery"] > 0 and said["wrong"] == said["unlooked"] == []
     assert not (tmp_path / "scratch").exists()
     assert _everything(shop) == before
@@ -75,7 +75,7 @@ def test_every_fault_holds_on_a_keyed_flow(shop: Path, capsys: pytest.CaptureFix
         )
         os.utime(landed / f"2026-01-0{day}.json", (10**9 + day, 10**9 + day))
     before = _everything(shop)
-    code, said = _drilled(capsys, "all", "orders", "--times", "2")
+    code, said = _drilled(capsys, "all", "orders")
     assert [result["fault"] for result in said["results"]] == [fault.name for fault in FAULTS]
     assert code == 0 and all(result["held"] for result in said["results"]), said
     assert _everything(shop) == before

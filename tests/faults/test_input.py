@@ -175,7 +175,7 @@ def test_input_that_is_lost_for_good_is_given_up_by_command(
         trial.run(landing, spark)
         trial.fired = f"batch {batch - 1} died; its file is gone; then {trial.runs[-1].error}"
         trial.promise("refused by name", trial.runs[-1].error == "input-changed")
-        trial.follow(landing, "quarantine discard")
+        trial.follow(landing, "input discard")
         trial.run(landing, spark)
         trial.wrong += lakes.wrong(landing)
         trial.wrong += lakes.against_oracle(landing)

@@ -84,7 +84,7 @@ def _shown(landing: Landing, report: StepReport, capsys: pytest.CaptureFixture[s
         main(["--root", str(landing.home), "report", "p", "--run", "r", "--json"]),
     )
     assert out == 0
-    listed = json.loads(capsys.readouterr().out)
+    listed = json.loads(capsys.readouterr().out)["reports"]
     assert [(one["outcome"], one["start"]) for one in listed] == [
         ("no report", rows[0]["attempt"]),
         (report.outcome, report.start),

@@ -1,4 +1,4 @@
-"""`draindown lag --partitions`: where each partition stands, at the price of one look."""
+"""`draindown status --partitions`: where each partition stands, at the price of one look."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.kafka.cluster import Cluster
 from tests.kafka.flow import KafkaFlow
 
 
-def lag(flow: KafkaFlow, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def status(flow: KafkaFlow, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     flow.write_pipeline()
-    assert main(["--root", str(flow.home), "lag", "p", *words]) == 0
+    assert main(["--root", str(flow.home), "status", "p", *words]) == 0
     return capsys.readouterr().out
 
 
@@ -34,21 +34,21 @@ def test_each_partition_tells_where_it_stands(
     f = flow(source={"max_offsets_per_trigger": 2})
     assert f.dies_at("read")  # all is pinned, nothing is read
     cluster.send(topic, [record | {"partition": 1}] * 5)
-    (told,) = json.loads(lag(f, capsys, "--partitions", "--json"))
+    (told,) = json.loads(status(f, capsys, "--partitions", "--json"))
     parts = {one.pop("partition"): one for one in told["partitions"]}
     assert {name: (one["next"], one["end"], one["units"]) for name, one in parts.items()} == {
         f"{topic}/0": (0, 3, 3),
         f"{topic}/1": (0, 6, 6),
         f"{topic}/2": (0, 0, 0),
     }
-    assert told["units"] == 9 == sum(one["units"] for one in parts.values())
-    assert told["bytes"] == sum(one["bytes"] for one in parts.values()) == 9 * 8
+    assert told["waiting"]["units"] == 9 == sum(one["units"] for one in parts.values())
+    assert told["waiting"]["bytes"] == sum(one["bytes"] for one in parts.values()) == 9 * 8
     assert all(60 <= parts[f"{topic}/{part}"]["oldest_seconds"] < 300 for part in (0, 1))
     assert parts[f"{topic}/2"]["oldest_seconds"] is None
-    rows = [line.split() for line in lag(f, capsys, "--partitions").splitlines()]
-    assert rows[0] == ["FLOW", "PARTITION", "NEXT", "END", "INPUT", "BYTES", "OLDEST"]
+    rows = [line.split() for line in status(f, capsys, "--partitions").splitlines()]
+    assert rows[0][:7] == ["FLOW", "PARTITION", "NEXT", "END", "WAITING", "BYTES", "OLDEST"]
     assert rows[2][:5] == [f"{topic}/0", "0", "3", "3", "records"]
-    assert "partitions" not in json.loads(lag(f, capsys, "--json"))[0]
+    assert "partitions" not in json.loads(status(f, capsys, "--json"))[0]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_many_partitions_cost_the_requests_of_one_look(
     cluster.until(lambda: len(client.look().partitions) == partitions)  # each has its leader
     asked.clear()
     started = time.monotonic()
-    (told,) = json.loads(lag(f, capsys, "--partitions", "--json"))
+    (told,) = json.loads(status(f, capsys, "--partitions", "--json"))
     took = time.monotonic() - started
     assert dict(asked) == {"describe_topics": 1, "list_offsets": 2, "describe_configs": 1}
     assert [one["units"] for one in told["partitions"]] == [records] * partitions
@@ -93,4 +93,4 @@ def test_many_partitions_cost_the_requests_of_one_look(
         "each gave its first record"
     )
     assert took < 10, "bounded; under 2 s on a machine that does nothing else"
-    print(f"lag of {partitions} partitions: {took:.2f} s")
+    print(f"status of {partitions} partitions: {took:.2f} s")

@@ -52,7 +52,7 @@ def test_a_detail_is_spelled_as_its_author_wrote_it() -> None:
     assert result.detail({"kwargs": kwargs}, 0.5).endswith("observed 0.5")
 
 
-WAIVE, DAY = "draindown gate waive flights", '--flow flights --for "1 day" --reason TEXT'
+WAIVE, DAY = "draindown gate waive flights/flights", '--for "1 day" --note TEXT'
 
 
 class Flow:
@@ -266,8 +266,8 @@ def test_refusal_names_what_to_type_and_leaves_results(flow: Flow) -> None:
     with pytest.raises(GateFailed) as caught:
         flow.check(KNOWN)
     assert caught.value.next == (
-        "draindown gate show flights --flow flights",
-        "draindown gate quarantine flights expect_column_values_to_be_in_set:status --flow flights",
+        "draindown gate show flights/flights",
+        "draindown gate withdraw flights/flights expect_column_values_to_be_in_set:status",
         f"{WAIVE} expect_column_values_to_be_in_set:status {DAY}",
     )
     directory = Path(flow.layout.validations("run 1", "s"))

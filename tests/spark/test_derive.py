@@ -1003,7 +1003,7 @@ def test_a_source_whose_columns_have_other_types_is_named(
     with pytest.raises(TerminalError) as error:
         it.derive(fill=True)
     assert error.value.code == "table-mismatch" and error.value.next[0].startswith(
-        "draindown rebuild p --flow d"
+        "draindown rebuild p/d"
     )
     assert "column low is int in the table and bigint by the query" in error.value.found
     assert "n bigint of table source" in error.value.found

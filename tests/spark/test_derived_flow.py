@@ -518,7 +518,7 @@ def test_changes_that_were_pinned_before_a_rebuild_left_out_a_column_are_red_unt
         with pytest.raises(TerminalError) as error:
             it.drain("hourly")
         assert error.value.code == "source-replaced" and "lacks noise now" in error.value.found
-        assert "draindown reset p --flow hourly" in error.value.next[0]
+        assert "draindown reset p/hourly" in error.value.next[0]
     found = reset.plan(it.request("hourly"))
     with open_flow(it.spec, "hourly", Needs.FINISHED, owner="me", run_id="reset"):
         reset.begin(it.request("hourly"), found, by="me", accept_missing=False)
@@ -583,8 +583,8 @@ def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..
     with pytest.raises(TerminalError) as error:
         it.drain("carriers")
     assert error.value.code == "invalid-derivation" and list(error.value.next) == [
-        "draindown run p --flow carriers   # once the file is corrected",
-        "draindown reset p --flow carriers   # once the source is corrected",
+        "draindown run p/carriers   # once the file is corrected",
+        "draindown reset p/carriers   # once the source is corrected",
     ]
     it.spec = PipelineSpec.model_validate(
         it.document | {"flows": it.document["flows"] | {"carriers": CARRIERS}}

@@ -497,7 +497,7 @@ def test_late_rows_are_listed_applied_and_remembered(
     report = it.drain("hourly")
     it.check("hourly")
     assert _number(it) == 6 and report.drain and report.drain.totals["late"] == 2
-    assert "draindown late list p --flow hourly" in card([report])
+    assert "draindown late list p/hourly" in card([report])
     assert "late-rows" in {one.code for one in examine(it.request("hourly")).symptoms} and _proven(
         it
     )
@@ -512,7 +512,7 @@ def test_late_rows_are_listed_applied_and_remembered(
     )
     assert not it.waits("hourly")
 
-    assert _typed(it, capsys, "late", "apply", "p", "--id", first["late_id"][:10], "--yes") == {
+    assert _typed(it, capsys, "late", "release", "p", "--id", first["late_id"][:10], "--yes") == {
         "released": 1
     }
     assert it.waits("hourly") and _proven(it), (
@@ -545,7 +545,7 @@ def test_late_rows_are_listed_applied_and_remembered(
     assert maintain(it) == 0 and _number(it) == 10 and _proven(it)
     it.run("flights")
     assert maintain(it) > 0 and _proven(it), "the files of the version that was read are gone"
-    again = _typed(it, capsys, "late", "apply", "p", "--id", second["late_id"], "--yes")
+    again = _typed(it, capsys, "late", "release", "p", "--id", second["late_id"], "--yes")
     it.run("hourly")
     assert again == {"released": 1} and _number(it) == 12 and _proven(it)
     assert examine(it.request("hourly")).exit == 0
@@ -561,9 +561,9 @@ def test_what_cant_be_decided_is_refused(
     it.run()
     it.write_pipeline()
     assert (
-        main(["--root", str(it.home), "late", "apply", "p", "--id", "ffff", "--yes", "--json"])
+        main(["--root", str(it.home), "late", "release", "p", "--id", "ffff", "--yes", "--json"])
         == 78
     )
     assert "unknown-late-row" in capsys.readouterr().err
-    assert main(["--root", str(it.home), "late", "apply", "p"]) == 2, "nothing without --yes"
+    assert main(["--root", str(it.home), "late", "release", "p"]) == 2, "nothing without --yes"
     assert late.newest(it.layout("hourly")) == 0

@@ -187,10 +187,7 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-failed")
     assert f"field `gate` is new: 2 records, first in {bad}" in report.error["found"]
     assert f"column `a` is in no record of {gone}" in report.error["found"]
-    assert (
-        f"draindown quarantine discard p --flow f --files --path {bad} --path {gone}"
-        in report.error["next"][-1]
-    )
+    assert f"draindown input discard p/f --file {bad} --file {gone}" in report.error["next"][-1]
     assert not here.layout.tables.target.exists and not here.layout.tables.quarantine.exists
     assert not schema_drift.seen(here.layout)
     if way == "discard":

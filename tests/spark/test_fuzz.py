@@ -55,13 +55,13 @@ def fuzz(landing: Make, form: str, seeds: Sequence[int]) -> str | None:
 def _leave_out(here: Any, error: Mapping[str, Any]) -> set[str]:
     """Type the command that the error names; the files that it names."""
     commands = [
-        shlex.split(step, comments=True) for step in error["next"] if "quarantine discard" in step
+        shlex.split(step, comments=True) for step in error["next"] if "input discard" in step
     ]
     if error["code"] not in ("file-unreadable", "lines-differ") or not commands:
         return set()
     here.write_pipeline()
     assert main(["--root", str(here.home), *commands[0][1:]]) == 0
-    return {Path(path).name for word, path in pairwise(commands[0]) if word == "--path"}
+    return {Path(path).name for word, path in pairwise(commands[0]) if word == "--file"}
 
 
 def _wrong(here: Any, form: str, found: Mapping[str, Found]) -> str | None:

@@ -82,7 +82,7 @@ def test_the_job_drains_replays_input_and_replays_rows(
         assert "1 batch left" in part.bound
         (told,) = [one for one in again.findings if one.kind == "stopped"]
         asked = part.replay.partition(": ")[2]
-        assert told.next == f"draindown replay {again.pipeline} --flow {again.flow} {asked} --yes"
+        assert told.next == f"draindown replay {again.pipeline}/{again.flow} {asked} --yes"
         again, part = job("again", replay=ALWAYS)  # a retry goes on where it ended
         assert (again.outcome, part.totals["inputs"], part.bound) == (
             "done",
@@ -125,8 +125,8 @@ def test_a_query_whose_thread_died_is_an_error_and_the_next_run_resumes(
     request = landing.request("r")
     told, code = main.attempt(request, lambda stop: drain(request, spark, stop=stop))
     assert told.error is not None and (code, told.error["code"]) == (Exit.TRY_AGAIN, "query-died")
-    assert told.drain is not None and told.drain.totals["inputs"] == 2  # all that this start did
-    assert told.error["next"] == ["draindown run p --flow f   # it resumes where this one ended"]
+    assert told.drain is not None and told.drain.totals["units"] == 2  # all that this start did
+    assert told.error["next"] == ["draindown run p/f   # it resumes where this one ended"]
     assert drain(landing.request("again"), spark).outcome == "idle"
 
 

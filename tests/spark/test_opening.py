@@ -102,7 +102,7 @@ def test_refused_rows_are_not_replayed_into_a_table_that_lost_batches(
         replay_rows(landing.request("rows", quarantine_ids=ids), spark)
     assert (caught.value.code, caught.value.next[0]) == (
         "table-behind-checkpoint",
-        "draindown reset p --flow f",
+        "draindown reset p/f",
     )
     assert landing.layout.tables.target.version == before + 1
 

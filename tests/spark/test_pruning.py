@@ -293,7 +293,7 @@ def test_a_batch_that_its_keys_do_not_lead_to_its_files_is_told_of(
     assert len(told) == len(findings) == (advice is not None)
     if advice is not None:
         assert told[0].next.startswith(advice)
-        assert "draindown rebuild p --flow f" in told[0].next
+        assert "draindown rebuild p/f" in told[0].next
         # where the partitions are a range, that of the names leaves some of its files out
         looked_into = 12 if "coarser" in advice else files
         assert f"in {looked_into} of {files} files and changed rows in" in told[0].detail

@@ -266,7 +266,7 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(
     land(changed, 3)
     with pytest.raises(TerminalError) as caught:
         changed.drain(spark)  # whose quarantined rows stand in the quarantine all the same
-    assert (caught.value.code, "draindown rebuild p --flow f" in caught.value.next[1]) == (
+    assert (caught.value.code, "draindown rebuild p/f" in caught.value.next[1]) == (
         "table-mismatch",
         True,
     )

@@ -101,7 +101,7 @@ def refused_with(code: str, landing: Landing, spark: SparkSession) -> None:
     with pytest.raises(TerminalError) as caught:
         landing.drain(spark)
     assert caught.value.code == code
-    assert caught.value.next[0] == "draindown reset p --flow f"
+    assert caught.value.next[0] == "draindown reset p/f"
     assert code in {
         symptom.code for symptom in examine(landing.request()).symptoms if symptom.level == "wrong"
     }

@@ -118,9 +118,9 @@ def _repair(story: Story) -> None:
     moved = [
         d.name for d in story.deliveries if d.parked and d.repaired and d.repaired[0] != d.name
     ]
-    for verb, names in (("retry", again), ("discard --files --note renamed", moved)):
-        paths = [word for name in names for word in ("--path", str(here.landing / name))]
-        command = ["--root", str(here.home), "quarantine", *verb.split(), "p", *paths, "--yes"]
+    for verb, names in (("retry", again), ("discard --note renamed", moved)):
+        paths = [word for name in names for word in ("--file", str(here.landing / name))]
+        command = ["--root", str(here.home), "input", *verb.split(), "p", *paths, "--yes"]
         assert not names or main(command) == 0
 
 

@@ -340,7 +340,7 @@ def test_a_table_of_another_pipeline_is_followed_once_its_own_flow_has_switched_
     per = {"keys": ["code"], "sql": "select code, upper(owner) as owner from owners"}
     declare("shop", owned={"source": owned, "query": per})
     (waiting,) = plan(request("shop", "owned", "plan"), now())[1]
-    assert waiting.next == "draindown run crm --flow owners" and "of pipeline crm" in waiting.detail
+    assert waiting.next == "draindown run crm/owners" and "of pipeline crm" in waiting.detail
     assert "for shop/owned" in plan(request("crm", "owners", "plan"), now())[0].reasons["drain"]
     run("crm", "owners")
     assert owners.tables.target.properties[FEED] == "true"

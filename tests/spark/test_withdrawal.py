@@ -223,7 +223,7 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
     keys = ("newer", "same", "older", "dead", "deleted", "back", "gone", "twice", "stale")
     first = [row(key, 5) for key in keys]
     flow.feed(row("good", 5, a=1), *first)
-    assert f"draindown gate quarantine p {NAME} --flow f" in flow.refuse().next
+    assert f"draindown gate withdraw p/f {NAME}" in flow.refuse().next
     assert flow.withdraw() == dict.fromkeys(keys, 5)
     [batch] = [one for one in flow.ledger() if one["kind"] == "withdraw"]
     assert (batch["records"], batch["deleted"], batch["applied"], batch["quarantined"]) == (
@@ -553,7 +553,7 @@ def test_the_command_shows_its_plan_and_needs_a_yes(
     (tmp_path / "dags/pipelines/p.yaml").write_text(json.dumps(content))
     (tmp_path / "expectations").mkdir()
     (tmp_path / "expectations/s.json").write_text(json.dumps(flow.suite))
-    words = ("--root", str(tmp_path), "gate", "quarantine", "p", NAME)
+    words = ("--root", str(tmp_path), "gate", "withdraw", "p", NAME)
     flow.feed(row("good", 1, a=1), *[row(f"bad{n}", 1, a=-n) for n in range(1, 8)])
     assert main(words) == 2
     said = capsys.readouterr()
@@ -570,7 +570,7 @@ def test_the_command_shows_its_plan_and_needs_a_yes(
     said = capsys.readouterr()
     [report] = json.loads(said.out)["reports"]
     assert (report["drain"]["totals"]["deleted"], len(flow.rows())) == (7, 1)
-    assert f"next: draindown --root {tmp_path} run p --flow f" in said.err
+    assert f"next: draindown --root {tmp_path} run p/f" in said.err
     assert main(("--root", str(tmp_path), "report", "p")) == 0
     assert "withdrew 7 rows from the table" in capsys.readouterr().out
     assert main((*words, "--yes")) == 0
@@ -582,7 +582,7 @@ def test_the_command_shows_its_plan_and_needs_a_yes(
                 "--root",
                 str(tmp_path),
                 "quarantine",
-                "replay",
+                "release",
                 "p",
                 "--reason",
                 f"gate:{NAME}",

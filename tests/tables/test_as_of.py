@@ -310,19 +310,18 @@ def test_by_arrival_ends_where_the_files_do(
         for version, at in commits.items()
     }
     asked = [
-        it.ask(capsys, "changes", moments[version], "--by", "arrival", "--json")
-        for version in (0, 1)
+        it.ask(capsys, "changes", "--known-at", moments[version], "--json") for version in (0, 1)
     ]
     assert [[row["v"] for row in json.loads(out)["rows"]] for _, out, _ in asked] == [["x"], ["y"]]
     before = datetime.fromtimestamp(commits[0] / 1000 - 1, UTC).isoformat()
-    code, _, err = it.ask(capsys, "changes", before, "--by", "arrival")
+    code, _, err = it.ask(capsys, "changes", "--known-at", before)
     assert code == 78 and "history-gone" in err and f"can be answered is {moments[0]}" in err
     DeltaTable(it.layout.tables.target.path).vacuum(
         0, dry_run=False, enforce_retention_duration=False
     )
-    code, _, err = it.ask(capsys, "changes", moments[0], "--by", "arrival")
+    code, _, err = it.ask(capsys, "changes", "--known-at", moments[0])
     assert code == 78 and f"can be answered is {moments[1]}" in err and "draindown --root" in err
-    _, out, _ = it.ask(capsys, "changes", moments[1], "--by", "arrival", "--json")
+    _, out, _ = it.ask(capsys, "changes", "--known-at", moments[1], "--json")
     assert [row["v"] for row in json.loads(out)["rows"]] == ["y"]
 
 
@@ -362,7 +361,7 @@ def test_a_version_whose_deletion_vector_is_gone_is_no_answer(
     (log / f"{1:020}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
     assert lost_files(it.layout.tables.target) == [gone]
     moment = datetime.fromtimestamp(at / 1000, UTC).isoformat()
-    code, _, err = it.ask(capsys, "changes", moment, "--by", "arrival")
+    code, _, err = it.ask(capsys, "changes", "--known-at", moment)
     assert code == 78 and "history-gone" in err
 
 

@@ -95,7 +95,7 @@ def test_a_drain_whose_report_could_not_be_written_is_not_called_one_that_never_
     found = look(asked)
     assert (found.state, found.batches) == ("not written", 1)
     assert str(found) == "drain ended, and its report could not be written; 1 batch of it committed"
-    assert found.next[0] == "draindown run p --flow f   # goes on after the last whole batch"
+    assert found.next[0] == "draindown run p/f   # goes on after the last whole batch"
     # and the run is cleared: planned again since
     store.write(asked.layout, report.of(asked, AT, "done"))
     found = look(asked)
@@ -212,7 +212,7 @@ def test_a_lake_that_takes_no_note_does_not_end_the_step(tmp_path: Path) -> None
 def test_a_run_that_only_has_a_driver_log_is_not_the_last_that_left_reports(tmp_path: Path) -> None:
     asked = request(tmp_path)
     planned(asked)
-    with DriverLog.of(asked.layout, "a plan of gate quarantine", "drain") as log:
+    with DriverLog.of(asked.layout, "a plan of gate withdraw", "drain") as log:
         log.write("x")
     assert store.runs(asked.layout) == [asked.run_id]
 
@@ -243,8 +243,8 @@ def test_a_run_that_met_another_at_work_does_not_hide_it(
         code, said = reported(asked, capsys)
         assert code == 0 and said.startswith("FAILED p/f drain: lease-held")
         assert f"AT WORK p/f me (run {asked.run_id}, process {os.getpid()} on " in said
-        assert "2 batches of it committed so far, 2 records" in said
-        assert f"next: draindown --root {tmp_path} report p --flow f --run {asked.run_id}" in said
+        assert "2 batches of it committed so far, 2 rows" in said
+        assert f"next: draindown --root {tmp_path} report p/f --run {asked.run_id}" in said
     assert "AT WORK" not in reported(asked, capsys)[1]
 
 
@@ -286,7 +286,7 @@ def test_report_and_its_list_say_which(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_replay_that_was_killed_goes_on_with_the_replay(tmp_path: Path) -> None:
-    command = "draindown replay p --flow f --file /in/a --yes"
+    command = "draindown replay p/f --file /in/a --yes"
     asked = request(tmp_path, command=command)
     died(asked)
     assert look(asked).next[0].startswith(f"{command} ")

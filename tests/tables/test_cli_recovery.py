@@ -57,7 +57,7 @@ def test_doctor_names_the_loss_and_its_command(
     assert run(asked, "doctor", "p", "--json") == 1
     page, setup = json.loads(capsys.readouterr().out)
     wrong = {symptom["code"]: symptom["next"] for symptom in page["symptoms"]}
-    assert wrong["table-behind-checkpoint"] == f"draindown --root {asked.root} reset p --flow f"
+    assert wrong["table-behind-checkpoint"] == f"draindown --root {asked.root} reset p/f"
     assert setup["name"] == "set-up"
     assert run(asked, "doctor", "p") == 1
     assert "table-behind-checkpoint" in capsys.readouterr().out
@@ -98,16 +98,18 @@ def test_replay_prints_its_plan_and_needs_a_yes(
     assert "replay-input-gone" in capsys.readouterr().err
 
 
-def test_accept_loss_lists_first_and_takes_only_what_is_lost(
+def test_input_that_is_lost_is_listed_and_only_that_is_discarded(
     asked: Request, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run(asked, "accept-loss", "p", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"lost": {}, "accepted": []}
-    assert run(asked, "accept-loss", "p", "--range", "t/0:1-2") == 2  # says no reason
+    assert run(asked, "input", "list", "p", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert run(asked, "input", "discard", "p") == 2  # says no input
+    assert run(asked, "input", "discard", "p", "--range", "t/0:1-2") == 2  # says no note
     # says no --yes
-    assert run(asked, "accept-loss", "p", "--range", "t/0:1-2", "--reason", "r") == 2
+    assert run(asked, "input", "discard", "p", "--range", "t/0:1-2", "--note", "r") == 2
     capsys.readouterr()
-    assert run(asked, "accept-loss", "p", "--range", "t/0:1-2", "--reason", "r", "--yes") == 78
+    words = ("input", "discard", "p", "--range", "t/0:1-2", "--note", "r", "--yes")
+    assert run(asked, *words) == 78
     assert "not-lost" in capsys.readouterr().err
     taken: list[Any] = []
     perishable = SimpleNamespace(
@@ -115,14 +117,19 @@ def test_accept_loss_lists_first_and_takes_only_what_is_lost(
         accept_losses=lambda ranges, *at, **said: taken.append((list(ranges), at, said["note"])),
     )
     monkeypatch.setattr(Files, "perishable", perishable)
-    assert run(asked, "accept-loss", "p") == 0
-    assert (
-        f'draindown --root {asked.root} accept-loss p --flow f --all --reason "..." --yes'
-        in capsys.readouterr().out
-    )
-    assert run(asked, "accept-loss", "p", "--all", "--reason", "retention", "--yes") == 0
+    assert run(asked, "input", "list", "p") == 0
+    out = capsys.readouterr().out
+    assert f'draindown --root {asked.root} input discard p/f --all --note "..." --yes' in out
+    assert out.count("next: ") == 1 and "t/1:0-3" in out and "gone" in out
+    assert run(asked, "input", "list", "p", "--json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(one["kind"], one["input"]) for one in listed] == [
+        ("range", "t/0:1-2"),
+        ("range", "t/1:0-3"),
+    ]
+    assert run(asked, "input", "discard", "p", "--all", "--note", "retention", "--yes") == 0
     assert taken == [(["t/0:1-2", "t/1:0-3"], ({1: 3},), "retention")]
-    assert "t/1:0-3: gone" in capsys.readouterr().err
+    assert "t/1:0-3" in capsys.readouterr().err
 
 
 def _refused(asked: Request) -> None:
@@ -161,8 +168,7 @@ def _many_refused(asked: Request, number: int) -> None:
     ("words", "most"),
     [
         (("list", "p", "--limit", "5"), 20),  # six ids, six rows, a sum, and what tells withdrawals
-        (("list", "p", "--limit", "5", "--csv"), 20),
-        (("show", "p", "q0007"), 10),
+        (("list", "p", "--id", "q0007"), 10),
         (("discard", "p", "--id", "q0007", "--yes"), 20),
     ],
 )
@@ -229,7 +235,7 @@ def test_who_wakes_while_it_settles_leaves_the_note_of_a_later_replay(asked: Req
 
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize(
-    "verb", ["quarantine discard p", "quarantine retry p --path x", "reset p", "reset p --undo"]
+    "verb", ["quarantine discard p", "input retry p --file x", "reset p", "reset p --undo"]
 )
 def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
     asked: Request, verb: str, told: bool
@@ -267,13 +273,13 @@ def test_discard_gives_up_a_file_that_was_never_read(
     lost.write_text('{"id": "2", "n": 1}\n')
     take_in(asked, heap_bytes=1024**3, now=AT)
     lost.unlink()
-    discard = ("quarantine", "discard", "p", "--flow", "f", "--files", "--path", str(lost))
+    discard = ("input", "discard", "p/f", "--file", str(lost))
     assert run(asked, *discard) == 2
     assert run(asked, *discard, "--yes") == 0
     assert generations.without(asked.layout, 1) == {str(lost)}
     assert run(asked, "doctor", "p") in (0, 1)
     assert "begun" not in capsys.readouterr().out
-    assert run(asked, "quarantine", "retry", "p", "--path", str(lost), "--yes") == 78
+    assert run(asked, "input", "retry", "p", "--file", str(lost), "--yes") == 78
 
 
 def test_compact_without_work_asks_for_no_jvm(

@@ -58,12 +58,12 @@ TIMES = ("--from", "2020-01-01T00:00:00+00:00", "--to", "2030-01-01T00:00:00+00:
 @pytest.mark.parametrize(
     "words",
     [
-        ("replay", "p", "--flow", "f", *TIMES, "--yes"),
-        ("replay", "p", "--flow", "f", *TIMES, "--again", "--yes"),
-        ("rebuild", "p", "--flow", "f", "--yes"),
-        ("quarantine", "replay", "p", "--flow", "f", "--reason", "type", "--yes"),
-        ("quarantine", "replay", "p", "--flow", "f", "--id", "abc", "--yes"),
-        ("compact", "p", "--flow", "f", "--force"),
+        ("replay", "p/f", *TIMES, "--yes"),
+        ("replay", "p/f", *TIMES, "--again", "--yes"),
+        ("rebuild", "p/f", "--yes"),
+        ("quarantine", "release", "p/f", "--reason", "type", "--yes"),
+        ("quarantine", "release", "p/f", "--id", "abc", "--yes"),
+        ("compact", "p/f", "--force"),
     ],
     ids=lambda words: " ".join(words[:2]),
 )
@@ -79,4 +79,4 @@ def test_a_command_that_is_cut_short_names_itself(
 def test_a_run_names_a_run(tmp_path: Path, asked: list[Request]) -> None:
     (tmp_path / "in" / "2.json").write_text('{"id": "2", "n": 1}\n')
     assert main(["--root", str(tmp_path), "run", "p", "--no-check", "--no-compact"]) == Exit.CRASH
-    assert [one.resume for one in asked] == ["draindown run p --flow f"]
+    assert [one.resume for one in asked] == ["draindown run p/f"]

@@ -179,12 +179,12 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
     ("command", "tables", "rows", "listings"),
     [
         ("plan p", TABLES, {"ledger": 4, "intake": 2, "parked": 1}, 1),
-        ("lag p", TABLES, {"ledger": 4, "intake": 2, "parked": 1}, 1),
+        ("status p", TABLES, {"ledger": 2, "intake": 2, "parked": 1, "quarantine": 2}, 1),
         ("doctor p", TABLES, {"ledger": 9, "quarantine": 2, "parked": 1}, 0),
         ("report p", ("ledger",), {"ledger": 2}, 0),
         ("report p --list", ("ledger",), {"ledger": 2}, 0),
         ("quarantine list p", ("quarantine", "resolutions"), {"quarantine": 6}, 0),
-        ("quarantine list p --files", ("parked",), {"parked": 1}, 0),
+        ("input list p", ("parked",), {"parked": 1}, 0),
     ],
 )
 def test_what_only_looks_opens_each_log_once(
@@ -206,12 +206,12 @@ def test_what_only_looks_opens_each_log_once(
     ("command", "again"),
     [
         ("plan p", {OFFSETS: 2, IDENTITY: 2}),
-        ("lag p", {OFFSETS: 2}),
+        ("status p", {}),
         ("doctor p", {OFFSETS: 2, "lease/epochs/0000000000.json": 2}),
         ("report p", {}),
         ("report p --list", {}),
         ("quarantine list p", {}),
-        ("quarantine list p --files", {}),
+        ("input list p", {}),
     ],
 )
 def test_what_only_looks_reads_each_document_once(

@@ -194,7 +194,7 @@ def test_a_ledger_that_cannot_be_read_is_what_is_to_be_restored(tmp_path: Path, 
     wrong = [one for one in health.symptoms if one.level == "wrong"]
     restore = f"restore {asked.layout.tables.ledger.path} from a copy, as a whole"
     assert [(one.code, one.next) for one in wrong] == [
-        ("table-damaged", f"draindown reset p --flow f   # or {restore}")
+        ("table-damaged", f"draindown reset p/f   # or {restore}")
     ]
 
 
@@ -323,7 +323,7 @@ def test_the_command_of_a_second_replay_of_a_range_goes_on_with_it(tmp_path: Pat
     assert not find(first).left
     pin(second, find(second))
     (symptom,) = (one for one in examine(asked).symptoms if one.code == "replay-unfinished")
-    assert symptom.next == f"draindown replay p --flow f --file {units[0]} --again --yes"
+    assert symptom.next == f"draindown replay p/f --file {units[0]} --again --yes"
 
 
 def _failed(asked: Request, run: str, code: str, *, batches: int = 0) -> None:
@@ -343,10 +343,7 @@ def test_a_batch_that_fails_again_and_again_is_named(tmp_path: Path) -> None:
     _failed(asked, "a", "crash", batches=1)
     assert "batch-keeps-failing" not in codes(examine(asked))
     (one,) = (symptom for symptom in examine(asked).symptoms if symptom.code == "batch-in-flight")
-    assert (
-        "batch 2 failed with crash" in one.found
-        and one.next == "draindown report p --flow f --run a"
-    )
+    assert "batch 2 failed with crash" in one.found and one.next == "draindown report p/f --run a"
     _failed(asked, "b", "transform-failed")
     _failed(asked, "c", "lease-held")
     health = examine(asked)
@@ -384,7 +381,7 @@ def test_a_version_that_the_gate_refused_is_told(tmp_path: Path, published: int 
     told = next(symptom for symptom in health.symptoms if symptom.code == "unpublished")
     assert (health.exit, told.level) == (0, "note")
     assert "was refused" in told.found and "amount_known" in told.found
-    assert told.next == "draindown gate show p --flow f"
+    assert told.next == "draindown gate show p/f"
     assert "healthy, 1 note" in str(health)
     waivers.waive(
         asked.layout,
@@ -395,7 +392,7 @@ def test_a_version_that_the_gate_refused_is_told(tmp_path: Path, published: int 
         until_version=9,
     )
     told = next(symptom for symptom in examine(asked).symptoms if symptom.code == "unpublished")
-    assert told.next.startswith("draindown run p --flow f ")
+    assert told.next.startswith("draindown run p/f ")
 
 
 def test_a_verdict_on_an_older_version_is_told_as_that(tmp_path: Path) -> None:
@@ -412,7 +409,7 @@ def test_a_version_that_no_check_looked_at_is_told_with_the_run_that_judges_it(
     assert told.found.startswith("nothing was published yet") and told.found.endswith(
         "is not judged yet"
     )
-    assert told.next.startswith("draindown run p --flow f")
+    assert told.next.startswith("draindown run p/f")
 
 
 def test_batches_that_read_again_are_counted_with_the_others(tmp_path: Path) -> None:

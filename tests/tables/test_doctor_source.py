@@ -33,7 +33,7 @@ class Away(Brokers):
 
     def look(self) -> Seen:
         raise TransientError(
-            "kafka-unreachable", tried="look", found="no answer", next="draindown lag"
+            "kafka-unreachable", tried="look", found="no answer", next="draindown status"
         )
 
 
@@ -103,7 +103,7 @@ def test_pinned_offsets_that_are_gone_are_named(
     delta.delete(asked.layout.tables.raw, "input = 't/0'")
     found = examined(asked, Brokers({"t": ("x", [[6, 6], [0, 9]])}), monkeypatch)
     (lost,) = [one for one in found.symptoms if one.code == "input-lost"]
-    assert "t/0:4-6" in lost.found and lost.next.startswith("draindown accept-loss p")
+    assert "t/0:4-6" in lost.found and lost.next.startswith("draindown input list p")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_raw_records_are_there_for_a_reset_or_it_is_said(
     about = [one for one in found.symptoms if one.part == "raw records"]
     assert [one.code for one in about] == [code for code in (wrong, noted) if code]
     assert not noted or (
-        "t/1:7-9" in about[0].found and about[0].next.startswith("draindown rebuild p --flow f ")
+        "t/1:7-9" in about[0].found and about[0].next.startswith("draindown rebuild p/f ")
     )
 
 

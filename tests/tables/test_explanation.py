@@ -125,9 +125,7 @@ def test_a_flow_that_was_edited_is_explained_with_what_it_needs_first(project: P
     write_deltalake(project.layout.tables.target.path, pa.table({"n": [1]}), commit_properties=done)
     found = explain(FlowState.of(project.layout), flow, NOW)
     first, *then = [text for _, text in _next(found)]
-    assert first.startswith("derivation-changed: ") and "draindown reset p --flow d" in " ".join(
-        then
-    )
+    assert first.startswith("derivation-changed: ") and "draindown reset p/d" in " ".join(then)
     assert "windows of 2 h" in found.query and not found.sources and found.seconds is None
 
 

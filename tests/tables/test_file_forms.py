@@ -85,11 +85,9 @@ def test_a_rebuild_names_a_discard_only_of_what_the_live_table_has_not_read(tmp_
     asked = drained(tmp_path)
     staged = source_of(asked.model_copy(update={"staged": 2}))
     read, fresh = str(tmp_path / "in/0.json"), str(tmp_path / "in/2.json")
-    assert staged.leaving_out([fresh]).startswith(
-        f"draindown quarantine discard p --flow f --files --path {fresh}"
-    )
+    assert staged.leaving_out([fresh]).startswith(f"draindown input discard p/f --file {fresh}")
     for names in ([read], [fresh, read]):
-        assert staged.leaving_out(names).startswith("draindown rebuild p --flow f --abort --yes")
+        assert staged.leaving_out(names).startswith("draindown rebuild p/f --abort --yes")
     assert source_of(asked).leaving_out([read]).startswith("draindown quarantine discard")
     error = refused(lambda: staged.refuse_miscounted(1, units(asked)[:1], {}))
     assert all("discard" not in step for step in error.next) and "--abort" in error.next[0]
@@ -116,7 +114,7 @@ def test_drift_that_is_refused_names_a_discard_only_where_units_can_be_left_out(
     source = SimpleNamespace(
         unit=source.unit,
         named=source if by_name else None,
-        leaving_out=source.leaving_out if by_name else lambda _: "accept-loss",
+        leaving_out=source.leaving_out if by_name else lambda _: "input list",
     )
     (one, *_) = intake.slices(asked.layout, 1)
     reader: Any = SimpleNamespace(name=lambda unit: unit)
@@ -127,5 +125,5 @@ def test_drift_that_is_refused_names_a_discard_only_where_units_can_be_left_out(
         batch, ["field x"], ["add 'x: int'"], ["new_columns: rescue"], seen
     )
     assert any("quarantine discard" in step for step in error.next) == (by_name and not staged)
-    assert not any("accept-loss" in step for step in error.next)
+    assert not any("input list" in step for step in error.next)
     assert any("--abort" in step for step in error.next[:2]) == bool(staged)

@@ -75,7 +75,7 @@ def test_a_sink_that_was_added_to_a_table_with_rows_must_be_filled(
     tmp_path: Path, server: FakeServer
 ) -> None:
     asked = with_sink(drained(tmp_path))
-    fill = "draindown sink fill p --flow f --sink a --yes"
+    fill = "draindown sink resync p/f a --yes"
     _, findings = plan(asked, AT)
     assert [(one.kind, one.subject, one.next) for one in findings] == [("sink-stale", "a", fill)]
     assert symptoms(asked) == {"sink-stale": fill}
@@ -97,7 +97,7 @@ def test_plan_and_doctor_ask_for_a_fill_of_a_sink_that_was_edited(
     assert plan(with_sink(asked), AT)[1] == []
     after = with_sink(asked, **edited)
     (found,) = plan(after, AT)[1]
-    fill = "draindown sink fill p --flow f --sink a --yes"
+    fill = "draindown sink resync p/f a --yes"
     assert (found.kind, found.subject, found.next) == ("sink-stale", "a", fill)
     assert sink_state.EDITED in found.detail
     assert symptoms(after) == {"sink-stale": fill}
@@ -155,10 +155,10 @@ def test_a_version_whose_files_are_gone_is_named(tmp_path: Path, server: FakeSer
 @pytest.mark.parametrize(
     ("kind", "level", "then"),
     [
-        ("drain", "note", "draindown run p --flow f "),
-        ("withdraw", "wrong", "draindown gate quarantine p --flow f "),
-        ("release", "wrong", "draindown quarantine replay p --flow f "),
-        ("replay:1", "wrong", "draindown doctor p --flow f "),
+        ("source", "note", "draindown run p/f "),
+        ("gate", "wrong", "draindown gate withdraw p/f "),
+        ("quarantine", "wrong", "draindown quarantine release p/f "),
+        ("replay:1", "wrong", "draindown doctor p/f "),
     ],
 )
 def test_a_batch_that_only_the_sink_has_names_what_finishes_it(
@@ -206,9 +206,9 @@ def test_a_database_that_was_restored_from_an_older_copy_is_found(
     server.batches[place, one.writer] = batch
     assert symptoms(asked) == {}
     server.batches[place, one.writer] = replace(batch, number=0)
-    assert symptoms(asked) == {"sink-behind": "draindown sink fill p --flow f --sink a --yes"}
+    assert symptoms(asked) == {"sink-behind": "draindown sink resync p/f a --yes"}
     server.batches.clear()  # the copy is older than the flow
-    assert symptoms(asked) == {"sink-behind": "draindown sink fill p --flow f --sink a --yes"}
+    assert symptoms(asked) == {"sink-behind": "draindown sink resync p/f a --yes"}
     filled(asked, Sending("fill:p.f.a:7", 1, sink_state.FILL, 5, "", sent=True))
     assert "sink-behind" in symptoms(asked), "it was restored to a state before the fill"
     server.batches[place, "fill:p.f.a:7"] = replace(batch, writer="fill:p.f.a:7")
@@ -344,9 +344,9 @@ def test_the_commands_list_and_skip(
     code, (listed,) = typed("list", "p")
     assert (code, listed["newest"], listed["stale"]) == (0, "drain 2", "")
     assert listed["place"] == "a at host:5432/d"
-    skip = ("skip", "p", "--sink", "a", "--reason", "lost")
+    skip = ("skip", "p", "a", "--note", "lost")
     assert typed(*skip)[0] == 2
-    assert typed("skip", "p", "--sink", "b", "--reason", "lost", "--yes")[0] == 2
+    assert typed("skip", "p", "b", "--note", "lost", "--yes")[0] == 2
     looks = iter([{"a": sending(asked, 1)}])
     waiting = sink_state.in_flight
     with mock.patch.object(

@@ -150,7 +150,7 @@ def test_an_accepted_commit_leaves_no_residue(
         "a reason is asked for"
     )
     assert (
-        run("gate", "accept", "p", "--version", str(version), "--reason", "by law", "--yes")[0] == 0
+        run("gate", "accept", "p", "--version", str(version), "--note", "by law", "--yes")[0] == 0
     )
     found = audited(lake)
     assert (kinds(found), found.clean) == (set(), True)
@@ -182,7 +182,7 @@ def test_why_names_the_commit_that_wrote_changed_or_deleted_a_row(
         assert "nobody has decided" in found["said"] and f"--version {version}" in found["next"][0]
     assert why(run, "5")["state"] == "landed"
     for version in (1, 2, 3):
-        run("gate", "accept", "p", f"--version={version}", f"--reason=because {version}", "--yes")
+        run("gate", "accept", "p", f"--version={version}", f"--note=because {version}", "--yes")
     for key, version in (("y", 1), ("1", 2), ("2", 3)):
         assert f"because {version}" in why(run, key)["said"]
     assert why(run, "5")["state"] == "landed" and audited(lake).clean
@@ -205,13 +205,13 @@ def test_a_commit_of_another_writer_stays_wrong_however_many_batches_follow(
     # what an earlier draindown published does not say: the log is searched
     published.publish(lake.layout, pointer.model_copy(update={"foreign": None}))
     assert "foreign-commits" in wrong(lake)
-    run("gate", "accept", "p", "--version=1", "--reason=by law", "--yes")
+    run("gate", "accept", "p", "--version=1", "--note=by law", "--yes")
     assert audited(lake).clean and "foreign-commits" not in wrong(lake)
 
 
 def test_what_comes_after_an_accepted_commit_is_judged_as_ever(lake: LandedLake, run: Run) -> None:
     _delete(lake)
-    run("gate", "accept", "p", "--version=1", "--reason=by law", "--yes")
+    run("gate", "accept", "p", "--version=1", "--note=by law", "--yes")
     for key in ("0", "1"):
         lake.rows.pop(key)
     drain(lake, {"id": "9", "n": 6, "v": 1})
@@ -282,7 +282,7 @@ def test_a_version_that_is_gone_is_not_compared(lake: LandedLake) -> None:
 
 def test_an_acceptance_without_its_rows_is_damaged(lake: LandedLake, run: Run) -> None:
     _delete(lake)
-    run("gate", "accept", "p", "--version=1", "--reason=by law", "--yes")
+    run("gate", "accept", "p", "--version=1", "--note=by law", "--yes")
     next(Path(lake.layout.foreign).glob("*.parquet")).write_bytes(b"torn")
     with pytest.raises(TerminalError) as damaged:
         audited(lake)
@@ -292,7 +292,7 @@ def test_an_acceptance_without_its_rows_is_damaged(lake: LandedLake, run: Run) -
 @pytest.mark.parametrize("version", [0, 7])
 def test_only_an_undecided_commit_is_accepted(lake: LandedLake, run: Run, version: int) -> None:
     _delete(lake)
-    code, told = run("gate", "accept", "p", f"--version={version}", "--reason=x", "--yes")
+    code, told = run("gate", "accept", "p", f"--version={version}", "--note=x", "--yes")
     assert "nothing-to-accept" in told and code != 0 and acceptance.acceptances(lake.layout) == []
 
 
@@ -326,7 +326,7 @@ def test_a_table_that_was_there_before_is_accepted_as_a_whole(
         True,
         None,
     )
-    assert run("gate", "accept", "p", "--version=1", "--reason=was there", "--yes")[0] == 0
+    assert run("gate", "accept", "p", "--version=1", "--note=was there", "--yes")[0] == 0
     assert audited(lake).clean and "was there" in why(run, "4")["said"]
     plan = rebuild.plan(lake.request)
     assert (plan.foreign_rows, plan.foreign_deleted) == (3, 0), "two are dropped, one is made older"

@@ -93,7 +93,7 @@ def test_a_table_behind_its_checkpoint_is_refused(
             act()
         assert caught.value.code == "table-behind-checkpoint"
         assert words in caught.value.found
-        assert caught.value.next[0] == "draindown reset p --flow f"
+        assert caught.value.next[0] == "draindown reset p/f"
     reset(asked)
     assert resume.resume(asked.layout) == 2
 
@@ -167,7 +167,7 @@ def test_a_torn_table_is_refused_and_put_aside(
             act()
         assert caught.value.code == "table-damaged"
         assert path in caught.value.found
-        assert caught.value.next[0].startswith("draindown reset p --flow f ")
+        assert caught.value.next[0].startswith("draindown reset p/f ")
     assert reset(asked).damaged == (path,)
     assert not Table(path).exists
     assert list(Path(asked.layout.aside(2)).rglob(newest.name))
@@ -211,7 +211,7 @@ def test_a_torn_data_file_is_named_and_a_reset_puts_its_table_aside(
         assert caught.value.code == "table-damaged"
         assert torn.name in caught.value.found and path in caught.value.found
     wrong = [one for one in examine(asked).symptoms if one.level == "wrong"]
-    assert {one.next.partition("   #")[0] for one in wrong} == {"draindown reset p --flow f"}
+    assert {one.next.partition("   #")[0] for one in wrong} == {"draindown reset p/f"}
     assert all(torn.name in one.found for one in wrong)
     assert len(wrong) == 1
     assert reset(asked).damaged == (path,)
@@ -573,7 +573,7 @@ def test_a_reset_that_died_half_way_is_done_before_anything_else(
         with pytest.raises(TerminalError) as caught:
             act()
         assert (caught.value.code, path in caught.value.found) == ("reset-unfinished", True)
-        assert caught.value.next[0] == "draindown reset p --flow f"
+        assert caught.value.next[0] == "draindown reset p/f"
     assert [one.code for one in examine(asked).symptoms if one.level == "wrong"] == [
         "reset-unfinished"
     ]
@@ -779,12 +779,10 @@ def test_an_append_table_is_put_aside_where_no_rebuild_can_read_what_belongs_to_
     for refused in (reset, lambda asked: replay_plan.settle(asked.layout, by="me")):
         with pytest.raises(TerminalError) as caught:
             refused(asked)
-        assert [
-            line for line in caught.value.next if line.startswith("draindown reset p --flow f ")
-        ]
+        assert [line for line in caught.value.next if line.startswith("draindown reset p/f ")]
     with pytest.raises(TerminalError) as caught:
         reset(asked)
-    assert caught.value.next[-1].startswith("draindown reset p --flow f --table-aside ")
+    assert caught.value.next[-1].startswith("draindown reset p/f --table-aside ")
     plan = reset(asked, table_aside=True)
     assert (plan.damaged, plan.target, plan.holds_previous) == ((path,), "absent", False)
     assert resume.resume(asked.layout) == 2
@@ -876,7 +874,7 @@ def test_a_table_is_not_filled_anew_without_files_that_a_lost_intake_forgot(tmp_
         True,
     )
     assert caught.value.next[-1].startswith(
-        "draindown reset p --flow f --table-aside --accept-missing --yes "
+        "draindown reset p/f --table-aside --accept-missing --yes "
     )
     assert asked.layout.tables.target.exists
     assert reset(asked, table_aside=True, accept_missing=True).generation == 2

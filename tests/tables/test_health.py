@@ -102,10 +102,13 @@ def test_facts_are_those_of_the_tables_and_everybody_says_the_same(
     examined = examine(asked)
     assert view.waiting == str(health.waiting) == examined.looked["waiting"]
     assert view.published == str("nothing yet" if version is None else version)
-    main(["--root", str(tmp_path), "lag", "--json"])
-    (lag,) = json.loads(capsys.readouterr().out)
+    main(["--root", str(tmp_path), "status", "--json"])
+    (status,) = json.loads(capsys.readouterr().out)
     there = list((tmp_path / "in").glob("??.json"))
-    assert (lag["units"], lag["bytes"]) == (len(there), sum(map(size, there)))
+    assert (status["waiting"]["units"], status["waiting"]["bytes"]) == (
+        len(there),
+        sum(map(size, there)),
+    )
 
 
 def size(file: Path) -> int:

@@ -60,13 +60,13 @@ def test_a_replay_notices_that_its_topic_was_created_again_while_it_reads(
             replay.refuse_changed(source, asked.layout, units)
         assert caught.value.code == "replay-input-gone" and "t/0 [" in caught.value.found
         assert [_words(step) for step in caught.value.next] == [
-            "draindown replay p --flow f --from TIME --to TIME"
+            "draindown replay p/f --from TIME --to TIME"
         ]
     # the lake has it
     replay.refuse_changed(source, asked.layout, [unit for unit in first if unit.name == "t/1"])
 
 
-ACCEPT = 'draindown accept-loss p --flow f --range {} --reason "..." --yes'
+ACCEPT = 'draindown input discard p/f --range {} --note "..." --yes'
 
 
 def _words(step: str) -> str:
@@ -91,7 +91,7 @@ def test_a_rebuild_whose_rest_aged_out_goes_on_behind_an_accepted_loss(
         rebuild.begin(asked, by="me", accept_missing=False)
     assert (caught.value.code, [_words(step) for step in caught.value.next]) == (
         "rebuild-input-gone",
-        ["draindown accept-loss p --flow f", "draindown rebuild p --flow f --abort --yes"],
+        ["draindown input list p/f", "draindown rebuild p/f --abort --yes"],
     )
     staged = asked.model_copy(update={"staged": 2})
     with pytest.raises(TerminalError) as caught:
@@ -111,7 +111,7 @@ def test_what_a_rebuild_can_not_read_on_can_be_thrown_away(
 ) -> None:
     asked = drained(tmp_path)
     examined(asked, Brokers({"t": ("x", [[8, 9], [0, 9]])}), monkeypatch)
-    for staged, wanted in ((0, []), (1, ["draindown rebuild p --flow f --abort --yes"])):
+    for staged, wanted in ((0, []), (1, ["draindown rebuild p/f --abort --yes"])):
         flow = asked.model_copy(update={"staged": staged})
         with pytest.raises(TerminalError) as caught:
             source_of(flow).refuse_lost(asked.layout, 1, 3)
@@ -132,7 +132,7 @@ def test_what_was_given_up_as_lost_is_missing_to_nobody_who_reads_again(
         replay.refuse_gone(source, asked.layout, found.left)
     assert (caught.value.code, [_words(step) for step in caught.value.next]) == (
         "replay-input-gone",
-        ["draindown replay p --flow f --from TIME --to TIME"],
+        ["draindown replay p/f --from TIME --to TIME"],
     )
     for code, begin in (
         ("reset", lambda: reset.begin(asked, reset.plan(asked), by="me", accept_missing=False)),
@@ -142,7 +142,7 @@ def test_what_was_given_up_as_lost_is_missing_to_nobody_who_reads_again(
             begin()
         assert (caught.value.code, [_words(step) for step in caught.value.next]) == (
             f"{code}-input-gone",
-            [f"draindown {code} p --flow f --accept-missing --yes"],
+            [f"draindown {code} p/f --accept-missing --yes"],
         )
     assert reset.plan(asked).missing == rebuild.plan(asked).missing == ("t/0:0-4",)
     accepted.accept(asked.layout, [Loss("offsets-lost", span, "")], by="me", note="aged out", at=AT)
@@ -225,7 +225,7 @@ def test_raw_records_that_a_new_generation_would_not_read_are_missing(
         with pytest.raises(TerminalError) as caught:
             begin()
         aside = " --table-aside" * (command == "reset")
-        wanted = next or f"draindown {command} p --flow f{aside} --accept-missing --yes"
+        wanted = next or f"draindown {command} p/f{aside} --accept-missing --yes"
         assert (caught.value.code, _words(caught.value.next[-1])) == (
             f"{command}-input-gone",
             wanted,
@@ -351,7 +351,7 @@ def test_raw_records_do_not_stand_for_what_came_at_the_offsets_of_a_log_that_was
         source_of(asked).refuse_lost(asked.layout, 1, 3)
     aside, anew = (shlex.split(_words(step)) for step in caught.value.next)
     assert caught.value.code == "log-truncated" and caught.value.in_order
-    assert anew == ["draindown", "rebuild", "p", "--flow", "f", "--accept-missing"]
+    assert anew == ["draindown", "rebuild", "p/f", "--accept-missing"]
     for act in (
         lambda: losses.found(asked),
         lambda: losses.accept(asked, ["t/0:3-6"], by="me", note="3 a.m."),

@@ -114,4 +114,4 @@ def test_damaged_states_are_removed_and_nothing_is_restored_or_reset(tmp_path: P
     (Path(asked.layout.tables.tombstones.path) / "_delta_log" / f"{1:020}.json").write_bytes(b"")
     with pytest.raises(TerminalError) as caught:
         integrity.refuse(asked.layout)
-    assert caught.value.next[0].startswith("draindown reset p --flow f ")
+    assert caught.value.next[0].startswith("draindown reset p/f ")

@@ -295,7 +295,7 @@ def test_what_compacted_a_quiet_source_is_read_instead(tmp_path: Path) -> None:
     with pytest.raises(TerminalError) as error:
         proof(it.layout, declared.source)
     assert error.value.code == "history-gone" and error.value.next[0].startswith(
-        "draindown run p --flow d "
+        "draindown run p/d "
     )
 
 
@@ -502,10 +502,10 @@ def test_late_rows_are_listed_and_decided_by_commands(
         and "3 open" in capsys.readouterr().out
     )
     assert (
-        typed("apply", "p", "--id", "0004")[0] == 2
+        typed("release", "p", "--id", "0004")[0] == 2
         and typed("list", "p")["d"]["counts"]["open"] == 3
     )
-    assert typed("apply", "p", "--id", "0004", "--yes") == {"released": 1}
+    assert typed("release", "p", "--id", "0004", "--yes") == {"released": 1}
     assert typed("discard", "p", "--yes") == {"discarded": 2}
     assert typed("list", "p")["d"]["counts"] == {
         "open": 0,
@@ -526,10 +526,10 @@ def test_late_rows_are_listed_and_decided_by_commands(
     assert [(row["late_id"], row["state"]) for row in listed["rows"]] == [("0004", "gone")]
     request = Request(spec=it.spec, flow="d", step="drain", run_id="r", root=str(tmp_path))
     assert "1 gone" in examine(request).looked["late"]
-    code, told = typed("apply", "p", "--id", "0004", "--yes")
+    code, told = typed("release", "p", "--id", "0004", "--yes")
     assert code == 78 and "unknown-late-row" in told, "applied is final"
     assert late.newest(it.layout) == 3 and applied(it.layout, 9) == [3, 4, 4]
-    assert typed("list", "p", "--flow", "t")[0] == 2
+    assert typed("list", "p/t")[0] == 2
 
 
 def test_doctor_tells_of_open_late_rows(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_what_was_applied_stays_applied_whoever_discards_at_the_same_moment(
     assert late.newest(it.layout) > it.decided_before, "the next drain counts the row"
 
 
-@pytest.mark.parametrize("verb", ["apply", "discard"])
+@pytest.mark.parametrize("verb", ["release", "discard"])
 def test_nothing_is_decided_while_a_drain_is_at_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:

@@ -1,12 +1,9 @@
-"""The lateness of rows is that of the raw files; what a watermark would have lost, that of a loop
-over arrivals.
-"""
+"""The lateness of rows is that of the raw files."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -20,16 +17,12 @@ from deltalake import write_deltalake
 from draindown.base.errors import TerminalError
 from draindown.cli.program import main
 from draindown.config.models import PipelineSpec
-from draindown.config.session import Session
-from draindown.config.window import Window
 from draindown.flow.state import FlowState
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
-from draindown.pages.lateness import DayBar, Point, picture
 from draindown.planning.explanation import expected_seconds
-from draindown.planning.lateness import Asked, lateness, lost
+from draindown.planning.lateness import Asked, lateness
 from draindown.planning.reach import Reach
-from draindown.proof import sessions, windows
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 _UTC = pa.timestamp("us", "UTC")
@@ -158,86 +151,6 @@ def test_lateness_is_that_of_the_raw_files(tmp_path: Path, seed: int) -> None:
     assert 4321 in [one.delay for one in found.covers] and found.covers[-1].share == 1
 
 
-_PARTS: Mapping[str, Window | Session] = {
-    "tumbling": Window.model_validate(
-        {"time": "at", "size": "1 hour", "measures": {"c": "count(*)"}}
-    ),
-    "hopping": Window.model_validate(
-        {"time": "at", "size": "3 hours", "slide": "50 minutes", "measures": {"c": "count(*)"}}
-    ),
-    "months": Window.model_validate(
-        {"time": "at", "size": "1 month", "measures": {"c": "count(*)"}}
-    ),
-    "sessions": Session.model_validate(
-        {"time": "at", "gap": "30 minutes", "group_by": ["id"], "measures": {"c": "count(*)"}}
-    ),
-}
-
-
-def _end(part: Window | Session, at: datetime) -> datetime:
-    """The end of the earliest window that a time lies in, by trying all."""
-    if isinstance(part, Session):
-        return at + timedelta(seconds=part.gap)
-    if part.months:
-        return datetime(at.year + at.month // 12, at.month % 12 + 1, 1, tzinfo=UTC)
-    epoch = int(at.timestamp())
-    first = (epoch - part.seconds) // part.step * part.step
-    starts = [start for start in range(first, epoch + 1, part.step) if start + part.seconds > epoch]
-    return datetime.fromtimestamp(starts[0] + part.seconds, UTC)
-
-
-@pytest.mark.parametrize("kind", _PARTS)
-def test_what_a_watermark_loses_is_what_a_loop_over_arrivals_loses(
-    tmp_path: Path, kind: str
-) -> None:
-    it, part, delays = Landed(tmp_path, 7), _PARTS[kind], [0, 1800, 20_000, 400_000]
-    end = sessions.first_end(part) if isinstance(part, Session) else windows.first_end(part)
-    timed = [row for row in it.rows if row["at"]]
-    ends = {id(row): _end(part, row["at"]) for row in timed}
-    for one in lost(it.asked, end, delays):
-        expected = 0
-        newest: datetime | None = None
-        for arrived in sorted({row["_arrived_at"] for row in timed}):
-            batch = [row for row in timed if row["_arrived_at"] == arrived]
-            if newest is not None:
-                expected += sum(
-                    ends[id(row)] <= newest - timedelta(seconds=one.delay) for row in batch
-                )
-            newest = max(filter(None, [newest, *(row["at"] for row in batch)]))
-        assert (one.rows, one.share) == (expected, expected / len(timed))
-
-
-def test_explain_tells_what_a_watermark_would_have_lost(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    it = Landed(tmp_path, 3)
-    end = windows.first_end(Window.model_validate(WINDOW["window"]))
-    words = [
-        "--root",
-        str(tmp_path),
-        "explain",
-        "p",
-        "--watermark",
-        "30 minutes",
-        "--watermark",
-        "1 day",
-    ]
-    assert main([*words, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)["flows"]
-    expected = [
-        {"delay": one.delay, "rows": one.rows, "share": one.share}
-        for one in lost(it.asked, end, [1800, 86400])
-    ]
-    assert said["d"]["watermarks"] == expected and expected[0]["rows"] > expected[1]["rows"]
-    assert said["e"]["watermarks"] == [], "rows of a derived table have no arrival"
-    assert main([*words, "--flow", "d"]) == 0
-    assert (
-        f"by a watermark of 30 min, had it run after each arrival: {expected[0]['rows']} rows"
-        in capsys.readouterr().out
-    )
-    assert main(["--root", str(tmp_path), "explain", "p", "--watermark", "soon"]) == 2
-
-
 @pytest.mark.parametrize("fill", [False, True])
 def test_the_next_run_takes_what_batches_of_the_ledger_took(tmp_path: Path, fill: bool) -> None:
     it = Landed(tmp_path, 1)
@@ -265,55 +178,54 @@ def test_the_next_run_takes_what_batches_of_the_ledger_took(tmp_path: Path, fill
     assert expected_seconds(FlowState.of(layout), []) is None
 
 
-def test_the_command_tells_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    it, plot = Landed(tmp_path, 1), tmp_path / "late.svg"
-    root = ["--root", str(tmp_path)]
-    assert main([*root, "lateness", "p", "--flow", "d", "--plot", str(plot), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+def test_the_command_tells_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    it = Landed(tmp_path, 1)
+    words = ["--root", str(tmp_path), "late", "list", "p/d", "--summary"]
+    assert main([*words, "--json"]) == 0
+    (said,) = json.loads(capsys.readouterr().out)
     assert said["allowed_lateness"] == 7200 and said["rows"] == lateness(it.asked).rows
     assert 7200 in [one["delay"] for one in said["covers"]]
-    assert plot.read_text().startswith("<svg") and "allowed 2 h" in plot.read_text()
-    assert main([*root, "lateness", "p", "--flow", "f", "--time", "at"]) == 0
-    assert "2026-03-01" in capsys.readouterr().out
+    assert main(words) == 0
+    assert "p/d of f" in (out := capsys.readouterr().out) and "2026-03-01" in out
 
 
 def test_each_side_of_a_join_has_its_own_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    it, ask = (
-        Landed(tmp_path, 1),
-        ["--root", str(tmp_path), "lateness", "p", "--flow", "j", "--json"],
-    )
+    it = Landed(tmp_path, 1)
     seen = [row for row in it.rows if row["at"]][:7]
     rows = [{"id": row["id"], "seen": row["at"], "_arrived_at": row["_arrived_at"]} for row in seen]
     write_deltalake(it.spec.layout("g").tables.target.path, pa.Table.from_pylist(rows))
-    found = []
-    for more in ((), ("--table", "g")):
-        assert main([*ask, *more]) == 0
-        said = json.loads(capsys.readouterr().out)
-        found.append((said["table"], said["time"], said["rows"], said["allowed_lateness"]))
+    assert main(["--root", str(tmp_path), "late", "list", "p/j", "--summary", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
     timed = sum(row["at"] is not None for row in it.rows)
-    assert found == [("f", "at", timed, 86400), ("g", "seen", 7, 86400)]
+    assert [(one["table"], one["time"], one["rows"], one["allowed_lateness"]) for one in said] == [
+        ("f", "at", timed, 86400),
+        ("g", "seen", 7, 86400),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (("--flow", "j", "--table", "h"), 2, "flow j has rows of f, g"),
-        (("--flow", "f"), 2, "say which column of table f"),
-        (("--flow", "f", "--time", "id"), 78, "times are at"),
-        (("--flow", "e"), 78, "no-arrival"),
-    ],
+    ("target", "code", "said"), [("p/f", 2, "flow f is not derived"), ("p/e", 78, "no-arrival")]
 )
 def test_what_cant_be_told_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str, code: int, said: str
 ) -> None:
     it = Landed(tmp_path, 1)
     write_deltalake(
         it.spec.layout("d").tables.target.path, pa.table({"window_start": pa.array([START], _UTC)})
     )
-    assert main(["--root", str(tmp_path), "lateness", "p", *words]) == code
+    assert main(["--root", str(tmp_path), "late", "list", target, "--summary"]) == code
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_table_that_cant_be_summarized_hides_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Landed(tmp_path, 1)
+    assert main(["--root", str(tmp_path), "late", "list", "p", "--summary"]) == 78
+    out = capsys.readouterr().out
+    assert "p/d of f" in out and "p/e  not summarized\n  no-arrival: " in out
 
 
 def test_no_rows_are_no_error(tmp_path: Path) -> None:
@@ -325,13 +237,6 @@ def test_no_rows_are_no_error(tmp_path: Path) -> None:
     )
     found = lateness(it.asked)
     assert (found.rows, found.days, found.quantiles) == (0, [], [])
-    assert "<svg" in picture("nothing", [Point(0, 0.0)], [])
     with pytest.raises(TerminalError) as caught:
         lateness(Asked(it.spec.layout("d"), "at"))
     assert caught.value.code == "no-arrival"
-
-
-def test_a_picture_escapes_what_it_is_given() -> None:
-    assert "<script>" not in picture(
-        "<script>", [Point(10, 0.5), Point(90000, 1.0)], [DayBar("2026-03-01", -5, 60, 9e6)], 60
-    )

@@ -82,9 +82,7 @@ def test_a_second_driver_is_turned_away_and_told_who_holds_the_lease(tmp_path: P
     assert caught.value.code == "lease-held"
     assert f"first (run run-1, process {child.pid} on " in caught.value.found
     assert caught.value.found.endswith("no batch of it is committed yet")
-    command = (
-        f"draindown report {layout(tmp_path).pipeline} --flow {layout(tmp_path).flow} --run run-1"
-    )
+    command = f"draindown report {layout(tmp_path).pipeline}/{layout(tmp_path).flow} --run run-1"
     assert caught.value.next == (f"{command}   # the lease is free as soon as that process ends",)
     for part in ("first", "run-1", str(child.pid)):
         assert part in caught.value.found

@@ -57,7 +57,7 @@ def test_the_reset_that_is_named_reads_the_rows_again(tmp_path: Path, keyed: boo
     with pytest.raises(TerminalError) as caught:
         plan(asked, AT)
     assert "1 data file of version 2 removed, such as " in caught.value.found
-    assert caught.value.next[0].startswith("draindown reset p --flow f ")
+    assert caught.value.next[0].startswith("draindown reset p/f ")
     reset.begin(asked, reset.plan(asked), by="me", accept_missing=False)
     assert plan(asked, AT)[0].backlog.units == 2
 
@@ -85,9 +85,7 @@ def test_a_vacuum_that_removed_a_published_file_is_named_with_what_publishes_the
         retention_hours=0, dry_run=False, enforce_retention_duration=False
     )
     text, then = symptoms(asked)["published-files-gone"]
-    assert "VACUUM of version 4 removed it" in text and then.startswith(
-        "draindown compact p --flow f "
-    )
+    assert "VACUUM of version 4 removed it" in text and then.startswith("draindown compact p/f ")
     pointer.carry(asked.layout)
     assert "published-files-gone" not in symptoms(asked)
     assert plan(asked, AT)[0].drain is False

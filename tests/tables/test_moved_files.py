@@ -78,7 +78,7 @@ class Shop:
         return found and (Path(found.before).name, Path(found.now).name, found.files)
 
     def answer(self, word: str) -> None:
-        assert main(["--root", str(self.home), "accept-files", "p", word, "--yes"]) == 0
+        assert main(["--root", str(self.home), "input", "accept", "p", word, "--yes"]) == 0
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_without_an_answer_the_command_changes_nothing(
 ) -> None:
     _copied(shop)
     shop.reads("b/*.json")
-    ask = ["--root", str(shop.home), "accept-files", "p"]
+    ask = ["--root", str(shop.home), "input", "accept", "p"]
     assert (
         main([*ask, "--json"]) == 0 and json.loads(capsys.readouterr().out)["moved"]["files"] == 2
     )

@@ -36,8 +36,10 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def planned(project: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = main(["--root", str(project), "plan", "p", *words])
+def planned(
+    project: Path, capsys: pytest.CaptureFixture[str], *words: str, of: str = "p"
+) -> tuple[int, str, str]:
+    code = main(["--root", str(project), "plan", of, *words])
     said = capsys.readouterr()
     return code, said.out, said.err
 
@@ -49,9 +51,9 @@ def test_a_flow_that_cannot_be_planned_hides_no_other(
     assert code == 78
     assert "p/b  not planned\n  source-missing: " in out and f"mkdir -p {project}/b" in out
     assert "p/a\n  waiting  1 file" in out and "p/c\n  waiting  nothing" in out
-    code, out, err = planned(project, capsys, "--flow", "b")
+    code, out, err = planned(project, capsys, of="p/b")
     assert (code, out) == (78, "") and err.startswith("source-missing: ")
-    assert planned(project, capsys, "--flow", "a")[0] == 0
+    assert planned(project, capsys, of="p/a")[0] == 0
 
 
 def test_a_flow_follows_those_upstream_that_this_run_may_change(
@@ -70,11 +72,11 @@ def test_a_flow_follows_those_upstream_that_this_run_may_change(
 def test_commands_about_records_name_the_flows_that_have_them(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for verb in ("replay", "discard", "retry"):
-        assert main(["--root", str(project), "quarantine", verb, "p"]) == 2
+    for words in ("quarantine release", "quarantine discard", "input retry"):
+        assert main(["--root", str(project), *words.split(), "p"]) == 2
         hint = " ".join(capsys.readouterr().err.split())
-        assert all(f"--flow {name}" in hint for name in "abc") and "--flow d" not in hint
-        assert main(["--root", str(project), "quarantine", verb, "p", "--flow", "d"]) == 78
+        assert all(f"p/{name}" in hint for name in "abc") and "p/d" not in hint
+        assert main(["--root", str(project), *words.split(), "p/d"]) == 78
         assert "derived-flow" in capsys.readouterr().err
-    assert main(["--root", str(project), "late", "list", "p", "--flow", "a"]) == 2
+    assert main(["--root", str(project), "late", "list", "p/a"]) == 2
     assert "flow a is not derived; derived flows of p:" in " ".join(capsys.readouterr().err.split())

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from deltalake import write_deltalake
 
-from draindown.cli import proving
+from draindown.cli import auditing
 from draindown.cli.program import main
 from draindown.config.derived import DerivedFlow
 from draindown.config.models import PipelineSpec
@@ -326,8 +326,8 @@ def test_the_newest_certificate_is_named_by_report_page_and_doctor(
         )
 
     assert told()[:3] == ("", "", "never proven")
-    monkeypatch.setattr(proving, "_prove", lambda *_: tables.prove(_flow()))
-    assert typed("prove", "p")[0] == 0
+    monkeypatch.setattr(auditing, "_prove", lambda *_: tables.prove(_flow()))
+    assert typed("audit", "p/d")[0] == 0
     certificate = tables.prove(_flow())
     report, page, health, wrong = told()
     for line in (report, page, health):
@@ -343,7 +343,7 @@ def test_the_newest_certificate_is_named_by_report_page_and_doctor(
         pa.Table.from_pylist(_query(rows)[1:], schema=RESULT),
         mode="overwrite",
     )
-    assert typed("prove", "p")[0] == 1
+    assert typed("audit", "p/d")[0] == 1
     report, page, health, wrong = told()
     for line in (report, page, health):
         assert "DOES NOT HOLD, 1 key differs" in line and "for version 1" in line
@@ -359,5 +359,5 @@ def test_the_newest_certificate_is_named_by_report_page_and_doctor(
         "proof-outdated",
         "note",
     ) and "version 2" in symptom.found
-    assert typed("prove", "p")[0] == 0
+    assert typed("audit", "p/d")[0] == 0
     assert not any(one.code.startswith("proof-") for one in examine(request).symptoms)

@@ -85,13 +85,11 @@ class Hourly(Project):
             Path(file).unlink()
 
     def prove(self, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
-        """The exit code of `prove`, and its certificate or error."""
+        """The exit code of `audit`, and its certificate or error."""
         capsys.readouterr()
-        code = main(["--root", str(self.home), "prove", "p", "--json"])
+        code = main(["--root", str(self.home), "audit", "p/d", "--json"])
         out = capsys.readouterr()
-        return code, json.loads(out.out)["certificates"][0] if code < 2 else json.loads(out.err)[
-            "error"
-        ]
+        return code, json.loads(out.out)["flows"][0] if code < 2 else json.loads(out.err)["error"]
 
 
 @pytest.fixture
@@ -113,9 +111,7 @@ def during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "while"])
-@pytest.mark.parametrize(
-    ("table", "helps"), [("t", "run p --flow d "), ("d", "doctor p --flow d ")]
-)
+@pytest.mark.parametrize(("table", "helps"), [("t", "run p/d "), ("d", "doctor p/d ")])
 def test_files_that_go_before_or_while_a_proof_reads_them_are_named(
     it: Hourly,
     capsys: pytest.CaptureFixture[str],
@@ -142,9 +138,7 @@ def test_a_table_that_another_query_computed_is_not_proven(
     path.write_text(path.read_text().replace("count(*)", "count(at)"))
     code, error = it.prove(capsys)
     assert (code, error["code"], error["changed"]) == (78, "derivation-changed", "nothing")
-    assert (
-        error["tried"] == "prove flow d of pipeline p" and "reset p --flow d " in error["next"][0]
-    )
+    assert error["tried"] == "prove flow d of pipeline p" and "reset p/d " in error["next"][0]
 
 
 def test_a_sample_that_holds_does_not_hide_keys_that_differ(
@@ -153,12 +147,12 @@ def test_a_sample_that_holds_does_not_hide_keys_that_differ(
     done = DeltaTable(it.layout.tables.target.path)
     done.update({"c": "c + 1"}, predicate="c = 2")
     assert it.prove(capsys)[0] == 1
-    main(["--root", str(it.home), "prove", "p", "--sample", "0.0001%"])
+    main(["--root", str(it.home), "audit", "p/d", "--sample", "0.0001%"])
     kept = proven.newest(it.layout)
     assert kept is not None and not kept.holds and kept.share == 1
-    assert main(["--root", str(it.home), "prove", "p", "--sample", "0.00001%"]) == 2
+    assert main(["--root", str(it.home), "audit", "p/d", "--sample", "0.00001%"]) == 2
     done.update({"c": "c - 1"}, predicate="c = 3")
-    main(["--root", str(it.home), "prove", "p", "--sample", "0.0001%"])
+    main(["--root", str(it.home), "audit", "p/d", "--sample", "0.0001%"])
     kept = proven.newest(it.layout)
     assert kept is not None and kept.holds and kept.share < 1, "it is about another version"
 

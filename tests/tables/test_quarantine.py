@@ -14,7 +14,6 @@ import pytest
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import printable
-from draindown.cli.output import as_csv
 from draindown.flow import quarantine
 from draindown.flow.quarantine import Filter
 from draindown.lake import delta
@@ -251,13 +250,3 @@ def test_control_characters_are_encoded(text: str, shown: str) -> None:
 
 def test_cut_text_says_so() -> None:
     assert printable("a" * 50, 10) == "aaaaaaa..."
-
-
-@pytest.mark.parametrize("cell", ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "\t=1", " =1"])
-def test_no_cell_of_a_csv_is_a_formula(cell: str) -> None:
-    line = as_csv([{"raw": cell}], ["raw"]).splitlines()[1].lstrip('"')
-    assert line.startswith("'")
-
-
-def test_numbers_in_csv_stay_numbers() -> None:
-    assert as_csv([{"n": -1, "s": None}], ["n", "s"]) == "n,s\n-1,\n"

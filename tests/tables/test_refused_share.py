@@ -251,11 +251,11 @@ def test_doctor_sends_to_a_run_once_what_was_refused_is_decided_about(asked: Req
         asked.layout, report.of(checked, now(), "failed", error={"code": "gate-failed"}, check=part)
     )
     told = [one for one in examine(asked).symptoms if one.code == "unpublished"]
-    assert [one.next for one in told] == ["draindown gate show p --flow f"]
+    assert [one.next for one in told] == ["draindown gate show p/f"]
     ids = [row["quarantine_id"] for row in quarantine.listed(asked.layout, quarantine.Filter())]
     quarantine.discard(asked.layout, ids, by="ada")
     (since,) = [one for one in examine(asked).symptoms if one.code == "unpublished"]
-    assert since.next.startswith("draindown run p --flow f ")
+    assert since.next.startswith("draindown run p/f ")
 
 
 def test_a_check_that_publishes_while_one_looks_publishes_nothing_that_is_not_there(

@@ -165,7 +165,7 @@ def test_all_tables_are_waited_for_each_by_name(shop: Shop) -> None:
     (finding,) = shop.look().findings
     assert (finding.subject, finding.next) == (
         "table crm/customers",
-        "draindown run crm --flow customers",
+        "draindown run crm/customers",
     )
     assert "of pipeline crm" in finding.detail and shop.pin() == []
 
@@ -298,9 +298,7 @@ def test_a_replay_waits_for_the_other_buckets_and_names_no_files(
             continue
         with pytest.raises(TransientError) as early:
             replay.find(asked)
-        assert early.value.code == code and early.value.next[0].startswith(
-            "draindown run shop --flow d "
-        )
+        assert early.value.code == code and early.value.next[0].startswith("draindown run shop/d ")
     named = shop.request("shop", "d").model_copy(
         update={"replay": Again(units=(shop.home("orders").tables.target.path,))}
     )
@@ -317,7 +315,7 @@ def test_a_rebuild_over_nothing_published_is_refused_before_it_begins(shop: Shop
         rebuild.plan(shop.request("shop", "d"))
     assert (error.value.code, error.value.next) == (
         "nothing-to-rebuild",
-        ("draindown run crm --flow customers",),
+        ("draindown run crm/customers",),
     )
     assert "has published nothing yet" in error.value.found
 
@@ -356,7 +354,7 @@ def test_a_table_that_cant_be_followed_is_red_by_name(
         with pytest.raises(TerminalError) as error:
             attempt()
         assert error.value.code == "source-replaced" and f"/{table}: " in error.value.found
-        assert error.value.next[0].startswith("draindown reset shop --flow d")
+        assert error.value.next[0].startswith("draindown reset shop/d")
 
 
 def test_another_set_of_tables_is_another_derivation(shop: Shop) -> None:
@@ -484,7 +482,7 @@ def test_doctor_knows_readers_of_other_pipelines(shop: Shop) -> None:
     assert "reader-undeclared" not in symptoms(shop, "crm", "customers")
     shop.declare("shop", orders=landing("customer_id"))
     found = symptoms(shop, "crm", "customers")["reader-undeclared"]
-    assert found.next == "draindown forget-reader crm shop/d --flow customers --yes"
+    assert found.next == "draindown compact crm/customers --drop-reader shop/d --yes"
     (shop.pipelines / "shop.yaml").write_text("pipeline: shop\nflows: [")
     assert "reader-undeclared" not in symptoms(shop, "crm", "customers"), (
         "nobody knows what a broken file reads"
@@ -498,11 +496,10 @@ def test_a_reader_of_another_pipeline_is_forgotten_once_its_file_says_so(
     words = [
         "--root",
         str(shop.root),
-        "forget-reader",
-        "crm",
+        "compact",
+        "crm/customers",
+        "--drop-reader",
         "shop/d",
-        "--flow",
-        "customers",
         "--yes",
     ]
     assert main(words) == 78 and "reader-declared" in capsys.readouterr().err
@@ -516,7 +513,7 @@ def test_doctor_of_the_reader_says_what_it_waits_for(shop: Shop) -> None:
     shop.write("orders", [1])
     shop.publish("orders")
     found = symptoms(shop, "shop", "d")["source-waiting"]
-    assert found.next == "draindown run crm --flow customers"
+    assert found.next == "draindown run crm/customers"
 
 
 def test_the_oldest_change_of_any_table_tells_how_long_it_waits(shop: Shop) -> None:
@@ -549,7 +546,7 @@ def test_rebuild_and_replay_of_a_derived_flow_print_what_they_would_do(
     shop.write("orders", [4, 5, 6])
     shop.publish("orders")
     root = ["--root", str(shop.root)]
-    assert main([*root, "rebuild", "shop", "--flow", "d"]) == 2
+    assert main([*root, "rebuild", "shop/d"]) == 2
     said = capsys.readouterr().err
     assert (
         "in 1 batch\n" in said
@@ -558,10 +555,7 @@ def test_rebuild_and_replay_of_a_derived_flow_print_what_they_would_do(
     )
     assert "columns: those that the query gives" in said or "it is made anew" in said
     monkeypatch.setattr("draindown.flow.checkpoint.Checkpoint.first_unread", 2)
-    assert (
-        main([*root, "replay", "shop", "--flow", "d", "--from", "2026-04-30", "--to", "2026-05-02"])
-        == 2
-    )
+    assert main([*root, "replay", "shop/d", "--from", "2026-04-30", "--to", "2026-05-02"]) == 2
     said = capsys.readouterr().err
     assert (
         "what 1 batch touched" in said

@@ -166,7 +166,7 @@ def test_a_run_at_work_without_a_report_is_the_newest(tmp_path: Path) -> None:
     asked = request(tmp_path, run_id="before")
     done(asked)
     with at_work.at_work(
-        again(asked, run_id="rebuild: of f", command="draindown rebuild p --flow f --yes")
+        again(asked, run_id="rebuild: of f", command="draindown rebuild p/f --yes")
     ):
         first, second = standing.newest(asked.layout, "p", 5)
     assert (first.run_id, first.mark, second.run_id) == ("rebuild: of f", "AT WORK", "before")

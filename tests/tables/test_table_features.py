@@ -152,11 +152,11 @@ def _project(root: Path, asked: Request) -> None:
 
 
 VERBS = {
-    "plan": ["plan", "p", "--flow", "f"],
-    "run": ["run", "p", "--flow", "f"],
+    "plan": ["plan", "p/f"],
+    "run": ["run", "p/f"],
     "why": ["why", "f", "--key", "0"],
-    "audit": ["audit", "p", "--flow", "f"],
-    "rebuild": ["rebuild", "p", "--flow", "f", "--yes"],
+    "audit": ["audit", "p/f"],
+    "rebuild": ["rebuild", "p/f", "--yes"],
 }
 
 

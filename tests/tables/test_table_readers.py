@@ -231,7 +231,7 @@ def test_doctor_lists_readers_and_names_one_that_is_behind(project: Project) -> 
     found = examine(request(project))
     assert "behind" in found.looked["readers"]
     (one,) = [one for one in found.symptoms if one.code == "reader-behind"]
-    assert (one.level, one.next) == ("note", "draindown run p --flow d")
+    assert (one.level, one.next) == ("note", "draindown run p/d")
     age(project.upstream.tables.target.path, days=30)
     assert symptoms(project)["reader-gone"] == "wrong"
 
@@ -307,21 +307,21 @@ def typed(project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     return type_
 
 
-def test_a_reader_that_left_the_project_is_named_and_forgotten_by_a_command(
+def test_a_reader_that_left_the_project_is_named_and_dropped_by_a_command(
     project: Project, typed: Any
 ) -> None:
     project.write([1])
     project.publish()
     project.pin()
-    _, healths = typed("doctor", "p", "--flow", "t")
+    _, healths = typed("doctor", "p/t")
     (one,) = [one for one in healths[0]["symptoms"] if one["code"] == "reader-undeclared"]
     command, root, _, *words = one["next"].split()
     assert (command, root, words) == (
         "draindown",
         "--root",
-        ["forget-reader", "p", "d", "--flow", "t", "--yes"],
+        ["compact", "p/t", "--drop-reader", "d", "--yes"],
     )
-    assert typed("forget-reader", "p", "d", "--flow", "t")[0] == 2 and registered.readers(
+    assert typed("compact", "p/t", "--drop-reader", "d")[0] == 2 and registered.readers(
         project.upstream
     )
     assert typed(*words)[0] == 0 and registered.readers(project.upstream) == []
@@ -329,11 +329,11 @@ def test_a_reader_that_left_the_project_is_named_and_forgotten_by_a_command(
     assert (code, error["error"]["code"]) == (78, "no-reader")
 
 
-def test_a_declared_reader_is_not_forgotten(project: Project, typed: Any) -> None:
+def test_a_declared_reader_is_not_dropped(project: Project, typed: Any) -> None:
     project.write([1])
     project.publish()
     project.pin()
-    code, error = typed("forget-reader", "p", "d", "--flow", "t", "--yes", declared=True)
+    code, error = typed("compact", "p/t", "--drop-reader", "d", "--yes", declared=True)
     assert (code, error["error"]["code"]) == (78, "reader-declared") and registered.readers(
         project.upstream
     )

@@ -147,7 +147,7 @@ def test_a_table_without_a_feed_is_waited_for(project: Project) -> None:
     project.write([1], feed=False)
     project.publish()
     (finding,) = project.look().findings
-    assert finding.next == "draindown run p --flow t" and project.look().units == 0
+    assert finding.next == "draindown run p/t" and project.look().units == 0
 
 
 def test_a_fill_then_what_was_published(project: Project) -> None:
@@ -360,7 +360,7 @@ def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Pat
         project.look()
     assert (error.value.code, error.value.next[0].partition("   #")[0]) == (
         "source-replaced",
-        "draindown reset p --flow d",
+        "draindown reset p/d",
     )
 
 
@@ -499,7 +499,7 @@ def test_lost_decisions_are_named_with_both_ways_out(tmp_path: Path) -> None:
         error.value.code == "source-replaced"
         and project.layout.tables.late_decisions.path in error.value.next[0]
     )
-    assert error.value.next[1].startswith("draindown reset p --flow d")
+    assert error.value.next[1].startswith("draindown reset p/d")
 
 
 FORMS = [

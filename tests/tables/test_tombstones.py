@@ -200,7 +200,7 @@ def test_deletes_remembered_without_a_column_of_the_sequence_ask_for_a_rebuild(
     with pytest.raises(TerminalError) as caught:
         act()
     assert caught.value.code == "table-mismatch" and "without n" in caught.value.found
-    assert any("draindown rebuild p --flow f" in step for step in caught.value.next)
+    assert any("draindown rebuild p/f" in step for step in caught.value.next)
     shutil.rmtree(asked.layout.tables.tombstones.path)
     row = {"id": "a", "n": 1, "_generation": 1, "_batch": 0, "_kind": "drain"}
     delta.append(asked.layout.tables.tombstones, pa.Table.from_pylist([row]))

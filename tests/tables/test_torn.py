@@ -115,7 +115,7 @@ def test_report_and_audit_name_the_ledger_the_file_and_doctor(
     code, said = _typed(tmp_path, capsys, "audit", "p")
     assert code == 78 and said.startswith("table-damaged")
     assert asked.layout.tables.ledger.path in said and file.name in said
-    assert "doctor" in said or "reset p --flow f" in said
+    assert "doctor" in said or "reset p/f" in said
 
 
 def _a_file(layout: FlowHome, what: str) -> Path:

@@ -1,6 +1,4 @@
-"""Derived tables are named by `audit`, `doctor` and `prove`: what is known, and the command that
-compares.
-"""
+"""Derived tables are named by `audit` and `doctor`: what is known, and the command that compares."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from draindown.audit import recount
 from draindown.audit.model import Audit
 from draindown.base.errors import TerminalError
-from draindown.cli import proving
+from draindown.cli import auditing
 from draindown.cli.program import main
 from draindown.config.models import PipelineSpec
 from draindown.doctor.examination import examine
@@ -94,26 +92,26 @@ def typed(
 def test_an_audit_names_derived_flows_and_what_the_newest_proof_found(
     spec: PipelineSpec, typed: Typed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, text = typed("audit", "p")
-    assert code == 0 and "p/d  derived: proven, not audited" in text and "next: draindown" in text
-    assert "prove p --flow d" in text and "run p --flow e" in text, "e has no table"
+    code, text = typed("audit")
+    assert code == 0 and "p/d  derived: not recomputed" in text and "next: draindown" in text
+    assert "audit p/d" in text and "run p/e" in text, "e has no table"
 
     monkeypatch.setattr(
-        proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 0)
+        auditing, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 0)
     )
-    assert typed("prove", "p", "--flow", "d")[0] == 0
-    code, text = typed("audit", "p", "--flow", "d")
-    assert code == 0 and "holds for version 0" in text and "next:" not in text
+    assert typed("audit", "p/d")[0] == 0
+    code, text = typed("audit")
+    assert code == 0 and "holds for version 0" in text and "audit p/d" not in text
 
     write_deltalake(spec.layout("d").tables.target.path, ROWS, mode="append")
-    code, text = typed("audit", "p", "--flow", "d")
-    assert code == 0 and "not proven since: version 1" in text and "prove p --flow d" in text
+    code, text = typed("audit")
+    assert code == 0 and "not proven since: version 1" in text and "audit p/d" in text
 
     monkeypatch.setattr(
-        proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 2)
+        auditing, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 2)
     )
-    assert typed("prove", "p", "--flow", "d")[0] == 1
-    code, text = typed("audit", "p", "--json")
+    assert typed("audit", "p/d")[0] == 1
+    code, text = typed("audit", "--json")
     told = json.loads(text)
     assert (code, told["clean"]) == (1, False)
     assert [(one["flow"], one["clean"]) for one in told["flows"]] == [
@@ -121,7 +119,7 @@ def test_an_audit_names_derived_flows_and_what_the_newest_proof_found(
         ("d", False),
         ("e", True),
     ]
-    assert "reset p --flow d" in told["flows"][1]["next"]
+    assert "reset p/d" in told["flows"][1]["next"]
 
 
 def test_doctor_sends_to_a_proof_of_a_derived_table_until_it_holds(
@@ -132,16 +130,16 @@ def test_doctor_sends_to_a_proof_of_a_derived_table_until_it_holds(
         return [one.next for one in examine(request).symptoms if one.code == "foreign-commits"]
 
     DeltaTable(spec.layout("d").tables.target.path).update(updates={"n": "7"}, predicate="k = 'a'")
-    assert foreign() == ["draindown prove p --flow d"]
+    assert foreign() == ["draindown audit p/d"]
     monkeypatch.setattr(
-        proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 1)
+        auditing, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 1)
     )
-    assert typed("prove", "p", "--flow", "d")[0] == 1
-    assert foreign() == ["draindown reset p --flow d --yes   # compares the whole table"]
+    assert typed("audit", "p/d")[0] == 1
+    assert foreign() == ["draindown reset p/d --yes   # compares the whole table"]
     monkeypatch.setattr(
-        proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 0)
+        auditing, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 0)
     )
-    assert typed("prove", "p", "--flow", "d")[0] == 0
+    assert typed("audit", "p/d")[0] == 0
     assert foreign() == []
 
 
@@ -157,19 +155,24 @@ def test_a_flow_that_cannot_be_proven_keeps_no_other_from_it(
             "nothing-to-prove", tried="prove", found="no batch", changed="nothing", next="run it"
         )
 
-    monkeypatch.setattr(proving, "_prove", prove)
-    code, text = typed("prove", "p")
+    monkeypatch.setattr(auditing, "_prove", prove)
+    code, text = typed("audit", "p")
     assert (
         code == 78
-        and "p/d  not proven\n  nothing-to-prove: " in text
+        and "p/d  not audited\n  nothing-to-prove: " in text
         and "digest of that version 00ff" in text
     )
     wrong = 1
-    code, text = typed("prove", "p", "--json")
+    code, text = typed("audit", "p", "--json")
     told = json.loads(text)
-    assert (code, told["holds"], len(told["certificates"])) == (1, False, 1)
-    assert [one["error"]["code"] for one in told["refused"]] == ["nothing-to-prove"]
-    assert typed("prove", "p", "--flow", "d") == (78, ""), "the error alone, on stderr"
+    assert (code, told["clean"]) == (1, False)
+    assert [one.get("error", {}).get("code") for one in told["flows"]] == [
+        None,
+        "nothing-to-prove",
+        None,
+    ]
+    assert [one["clean"] for one in told["flows"]] == [True, False, False]
+    assert typed("audit", "p/d") == (78, ""), "the error alone, on stderr"
 
 
 def test_the_digest_is_of_the_rows_alone(tmp_path: Path) -> None:

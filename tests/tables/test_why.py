@@ -217,7 +217,7 @@ def test_a_derived_table_that_no_run_has_made_yet_is_said_to_be_none(
     )
     lake.drain([json.dumps({"id": "a", "n": 3})])
     said = ask(lake, "g", "--key", "3", code=78)
-    assert "nothing-to-prove" in said and "draindown --root" in said and "run p --flow g" in said
+    assert "nothing-to-prove" in said and "draindown --root" in said and "run p/g" in said
 
 
 class _Stamped(Hourly):

@@ -114,7 +114,7 @@ def test_a_window_whose_rows_were_deleted_moved_or_withdrawn_says_so(tmp_path: P
     assert (withdrawn["state"], withdrawn["sources"][0]["state"]) == ("withdrawn", "withdrawn")
 
     missing = it.why(window_start=_HOUR, g="d")
-    assert missing["state"] == "unknown" and missing["next"] == ["draindown prove p --flow d"]
+    assert missing["state"] == "unknown" and missing["next"] == ["draindown audit p/d"]
     for nowhere in (
         {"window_start": _HOUR, "g": "z"},
         {"window_start": "2026-03-01T09:00:00+00:00", "g": "a"},
@@ -150,7 +150,7 @@ def test_a_row_that_no_batch_of_the_derived_flow_read_waits(tmp_path: Path) -> N
     it.derive(*_OF_WINDOW)
     it.drain([_line("y", 1, "b")])
     found = it.why(window_start=_HOUR, g="b")
-    assert (found["state"], found["next"]) == ("waiting", ["draindown run p --flow d"])
+    assert (found["state"], found["next"]) == ("waiting", ["draindown run p/d"])
 
 
 def test_what_a_verdict_would_need_and_vacuum_took_is_named(tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ def test_a_withdrawn_row_is_named_with_its_expectation(tmp_path: Path, expectati
         and "it is open" in found["said"]
     )
     assert [one["fate"] for one in found["records"]] == ["superseded"]
-    assert found["next"][0].startswith("draindown quarantine show p withdrawn")
+    assert found["next"][0].startswith("draindown quarantine list p --id withdrawn")
     lake.drain(_lines({"id": "a", "n": 4}))
     assert _why(lake.spec, tmp_path, id="a")["state"] == "landed"
 

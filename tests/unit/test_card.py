@@ -28,18 +28,22 @@ from draindown.runs.unfinished import Unfinished
 AT = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 
 GOLDEN = """\
-OK  flights/flights  104 files, 1,003,210 records -> 998,001 applied; version 3 published  in 48 s
-run          scheduled__2026-11-21T03:00:00+00:00
-records      1,003,210 read = 998,001 applied + 3,000 superseded + 1,225 duplicate + 984 quarantined  ✓
-applied      336,776 inserted, 660,175 updated, 950 deleted, 100 deletes of keys that were not in the table
-quarantined  0.1%: malformed 700, type:dep_delay 284
-batches      1 batch of generation 1; 2 files parked
-waiting      nothing (before: 104 files, 31.2 MB, oldest 3 h 5 min)
-check        1 of 2 expectations held on 336,000 changed rows, 1 waived; published version 3 (none before)
-             waived  expect_column_values_to_be_between:dep_delay  3 of 336,000 changed rows  e.g. 1301
-compact      40 files -> 12 in 12 partitions, 64.0 MB rewritten  (small files)
-finding      parked  landing/flights/x.json.gz  corrupt-gzip: is damaged after 10 bytes
-             next: draindown quarantine list flights --files"""
+OK  flights/flights  drained 104 files, 1,003,210 rows -> 998,001 applied  in 48 s
+run       scheduled__2026-11-21T03:00:00+00:00
+rows      applied        998,001  inserted 336,776  updated 660,175  deleted 950  remembered 100
+          superseded       3,000
+          duplicate        1,225
+          quarantined        984  0.1% of the records: malformed 700, type:dep_delay 284
+          late                 0
+          records      1,003,210
+          adds up ✓
+batches   1 batch of generation 1; 2 files parked
+backlog   104 files, 31.2 MB, oldest 3 h 5 min -> nothing
+gate      passed: 2 expectations on 336,000 changed rows held, 1 waived; published 3, the first
+          waived  expect_column_values_to_be_between:dep_delay  3 of 336,000 changed rows  e.g. 1301
+compact   40 files -> 12 in 12 partitions, 64.0 MB rewritten  (small files)
+finding   parked  landing/flights/x.json.gz  corrupt-gzip: is damaged after 10 bytes
+          next: draindown input list flights"""
 
 
 def batch(**changes: Any) -> dict[str, Any]:
@@ -94,7 +98,7 @@ def drained(**changes: Any) -> StepReport:
         kind="parked",
         subject="landing/flights/x.json.gz",
         detail="corrupt-gzip: is damaged after 10 bytes",
-        next="draindown quarantine list flights --files",
+        next="draindown input list flights",
     )
     return step("drain", 40, drain=part.model_copy(update=changes), findings=[finding])
 
@@ -284,7 +288,7 @@ def test_a_refused_check_names_the_expectation_its_rows_and_the_next_command() -
 
 
 def test_an_error_shows_its_four_parts_and_never_cuts_a_command() -> None:
-    command = "draindown quarantine replay flights --flow flights --reason type --run " + "x" * 80
+    command = "draindown quarantine release flights/flights --reason type --run " + "x" * 80
     error = {
         "code": "input-changed",
         "tried": "t " * 250,
@@ -405,8 +409,8 @@ def test_steps_are_numbered_and_alternatives_are_told_as_such() -> None:
 def test_a_refused_gate_shows_all_that_may_be_typed() -> None:
     ways = [
         "draindown gate show p",
-        "draindown gate quarantine p e",
-        "draindown gate waive p e --reason TEXT",
+        "draindown gate withdraw p e",
+        "draindown gate waive p e --note TEXT",
     ]
     error = {
         "code": "gate-failed",
@@ -437,8 +441,7 @@ def test_an_unfinished_step_is_told_with_what_is_known_of_it() -> None:
     )
     assert "in 0.4 s" not in text
     assert (
-        "next: draindown run flights --flow flights" in text
-        and "less /lake/reports/r/drain.log" in text
+        "next: draindown run flights/flights" in text and "less /lake/reports/r/drain.log" in text
     )
 
 
@@ -552,7 +555,7 @@ def test_a_refused_share_that_held_is_what_was_judged_without_expectations() -> 
     assert "check        no expectations; published version 3 (version 1 before)" in nothing
 
 
-CHECK_NEXT = "next: draindown run flights --flow flights   # checks and publishes"
+CHECK_NEXT = "next: draindown run flights/flights   # checks and publishes"
 
 
 def test_a_replay_without_a_check_says_that_nothing_of_it_is_published_and_what_to_type() -> None:
@@ -578,7 +581,7 @@ def test_a_replay_that_found_nothing_has_nothing_to_check() -> None:
     assert "not checked" not in said.lower()
 
 
-PARKED_NEXT = "next: draindown quarantine list flights --flow flights --files"
+PARKED_NEXT = "next: draindown input list flights/flights"
 
 
 def test_a_run_whose_only_new_file_was_parked_says_so() -> None:
@@ -647,7 +650,7 @@ def test_report_shows_the_findings_that_a_run_leaves_out() -> None:
     text = card([told])
     assert (
         "and 3 more" in text
-        and f"next: draindown report flights --flow flights --run {told.run_id}" in text
+        and f"next: draindown report flights/flights --run {told.run_id}" in text
     )
     every = card([told], findings=ALL_FINDINGS)
     assert all(f"parked  p{i}" in every for i in range(5)) and "more" not in every

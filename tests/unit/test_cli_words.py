@@ -99,6 +99,31 @@ def test_commands_name_a_pipeline_by_its_path_where_its_name_finds_none(
     assert "next:    draindown run orders" in typed(capsys, "report", str(inside))[2]
 
 
+def test_a_flow_of_a_file_is_named_by_its_path_and_printed_so(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "dags/pipelines/orders.yaml").rename(project / "the orders.yaml")
+    os.chdir(project)
+    for target in ("the orders.yaml", "the orders.yaml/orders"):
+        code, _, err = typed(capsys, "gate", "withdraw", target, "nonsense", "--yes")
+        assert code == 78 and "next:    draindown gate show 'the orders.yaml/orders'" in err
+    code, error = error_of(capsys, "plan", "the orders.yaml/bills")
+    assert (code, error["code"]) == (78, "unknown-flow")
+
+
+@pytest.mark.parametrize(
+    ("target", "said"), [("orders/", "names no flow"), ("/orders", "names no pipeline")]
+)
+def test_a_target_with_an_empty_part_is_usage(
+    project: Path, capsys: pytest.CaptureFixture[str], target: str, said: str
+) -> None:
+    """`orders/$FLOW`, where nobody set it."""
+    os.chdir(project)
+    for command in ("plan", "status", "reset"):
+        code, out, err = typed(capsys, command, target)
+        assert (code, out) == (2, "") and said in " ".join(err.split())
+
+
 def test_init_quotes_its_directory(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = typed(capsys, "init", "another project")
     assert code == 0 and "draindown --root 'another project' run orders" in out
@@ -135,14 +160,14 @@ def test_every_command_repeats_the_root() -> None:
 def test_usage_names_repeated_arguments_as_shells_do(capsys: pytest.CaptureFixture[str]) -> None:
     for command, usage in (
         ("validate", "[PIPELINE]..."),
-        ("lag", "[PIPELINE]..."),
-        ("drill", "[FAULT] [PIPELINE]"),
+        ("status", "[TARGET]"),
+        ("drill", "[FAULT] [TARGET]"),
     ):
         line = typed(capsys, command, "--help")[1].splitlines()[0]
         assert line.split(f"{command} [OPTIONS] ")[1] == usage
 
 
-@pytest.mark.parametrize("words", [["plan", "orders"], ["validate"], ["lag"]])
+@pytest.mark.parametrize("words", [["plan", "orders"], ["validate"], ["status"]])
 def test_a_root_that_does_not_exist_is_usage_and_starts_nothing_there(
     project: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
@@ -170,7 +195,11 @@ def test_a_root_without_pipelines_is_told_in_our_words(
 
 @pytest.mark.parametrize(
     ("name", "command"),
-    [("ordrs", "draindown plan orders"), ("zzz", "draindown lag"), ("no.yaml", "draindown lag")],
+    [
+        ("ordrs", "draindown plan orders"),
+        ("zzz", "draindown status"),
+        ("no.yaml", "draindown status"),
+    ],
 )
 def test_an_unknown_pipeline_leads_to_one_there_is(
     project: Path, capsys: pytest.CaptureFixture[str], name: str, command: str
@@ -229,7 +258,7 @@ def test_a_lake_that_is_a_file_is_named(
 
 
 @pytest.mark.parametrize(
-    "words", [*LOOKS, "validate", "doctor", "lag", "compact", "rebuild", "why"]
+    "words", [*LOOKS, "validate", "doctor", "status", "compact", "rebuild", "why"]
 )
 def test_a_lake_whose_path_deltalake_misreads_is_refused_by_every_command(
     project: Path, capsys: pytest.CaptureFixture[str], words: str
@@ -256,13 +285,13 @@ def test_a_lake_whose_path_is_misread_hides_no_other_pipeline(
     os.chdir(project.rename(project.with_name("a[1]b")))
     code, out, _ = typed(capsys, "validate", "--json")
     assert (code, json.loads(out)["valid"]) == (78, ["orders"])
-    for words in ("doctor", "report", "lag", "audit"):
+    for words in ("doctor", "status", "audit"):
         _, out, err = typed(capsys, words)
         assert "lake-misread" in out + err
         assert "orders/orders" in out
 
 
-def test_doctor_and_lag_tell_that_the_lake_is_a_file(
+def test_doctor_and_status_tell_that_the_lake_is_a_file(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     os.chdir(project)
@@ -272,8 +301,8 @@ def test_doctor_and_lag_tell_that_the_lake_is_a_file(
     assert code == 1 and [one["code"] for one in json.loads(out)[0]["symptoms"]] == [
         "not-a-directory"
     ]
-    code, out, _ = typed(capsys, "lag", "orders", "--json")
-    assert code == 0 and json.loads(out)[0]["error"]["code"] == "not-a-directory"
+    code, out, _ = typed(capsys, "status", "--json")
+    assert code == 78 and json.loads(out)[0]["error"]["code"] == "not-a-directory"
 
 
 def test_a_lake_that_can_not_be_written_is_named_before_a_run(

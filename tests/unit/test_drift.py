@@ -85,7 +85,7 @@ def test_a_run_tells_what_it_saw_and_what_the_batches_it_repeated_saw(layout: Fl
 def test_a_finding_says_what_to_type(layout: FlowHome) -> None:
     schema_drift.remember(layout, [sighting(name) for name in ("x", "A", "_own", "a b")])
     told = {one.subject: one.next for one in schema_drift.findings(layout, flow(), "r")}
-    again = f"draindown replay p --flow f --from {AT} --to 9999-01-01T00:00Z --yes"
+    again = f"draindown replay p/f --from {AT} --to 9999-01-01T00:00Z --yes"
     assert told["x"] == f"add 'x: int' to columns of flow f, run, then fill older rows: {again}"
     assert "beside a" in told["A"]
     assert "by this name" in told["_own"] and "by this name" in told["a b"]
@@ -319,10 +319,10 @@ def test_a_renamed_column_is_read_from_its_new_name(
 @pytest.mark.parametrize(
     ("gone", "keyed", "command"),
     [
-        ("price", True, f"draindown replay p --flow f --from {AT} --to 9999-01-01T00:00Z --yes"),
+        ("price", True, f"draindown replay p/f --from {AT} --to 9999-01-01T00:00Z --yes"),
         ("price", False, "price stays NULL in rows that were read meanwhile"),
-        ("Netto", True, "draindown quarantine replay p --flow f --reason not_null:net --yes"),
-        ("id", True, "draindown quarantine replay p --flow f --reason not_null:id --yes"),
+        ("Netto", True, "draindown quarantine release p/f --reason not_null:net --yes"),
+        ("id", True, "draindown quarantine release p/f --reason not_null:id --yes"),
     ],
 )
 def test_rows_that_were_read_without_the_renamed_column_come_back(

@@ -307,10 +307,9 @@ def test_without_a_fault_they_are_listed(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("words", "code", "found"),
     [
-        (("stop",), 2, "draindown drill stop PIPELINE"),
+        (("stop",), 2, "draindown drill stop TARGET"),
         (("kill-it", "orders"), 78, "unknown-fault"),
-        (("stop", "orders", "--flow", "x"), 78, "unknown-flow"),
-        (("stop", "orders", "--max-bytes", "much"), 2, "--max-bytes"),
+        (("stop", "orders/x"), 78, "unknown-flow"),
         (("stop", "orders", "--scratch", "jobs"), 78, "scratch-in-use"),
         (("stop", "orders", "--scratch", "landing/orders/deep"), 78, "scratch-in-use"),
         (("stop", "orders", "--scratch", "lake/deep"), 78, "scratch-in-use"),

@@ -356,7 +356,7 @@ def test_refusal_names_failures_and_survives_pickling(layout: FlowHome) -> None:
     assert "w:" not in error.found
     assert (
         error.next[1]
-        == "draindown gate waive flights 'it'\"'\"'s' --flow flights --for \"1 day\" --reason TEXT"
+        == "draindown gate waive flights/flights 'it'\"'\"'s' --for \"1 day\" --note TEXT"
     )
     assert pickle.loads(pickle.dumps(error)).as_dict() == error.as_dict()
 
@@ -392,14 +392,14 @@ def test_refusal_offers_to_withdraw_rows_only_where_that_is_possible(layout: Flo
     whole = failing("whole", judged=9, unexpected=2, scope="table")
     unjudged = failing("unjudged")
     single = failing("it's", judged=9, unexpected=2)
-    offer = "draindown gate quarantine flights 'it'\"'\"'s' --flow flights"
+    offer = "draindown gate withdraw flights/flights 'it'\"'\"'s'"
     for judged, keyed, offered in (
         ([whole, unjudged, single], True, [offer]),
         ([whole, unjudged, single], False, []),
         ([whole, unjudged], True, []),
     ):
         error = refusal.refusal(layout, CheckPart(version=3, expectations=judged), keyed=keyed)
-        assert [command for command in error.next if "gate quarantine" in command] == offered
+        assert [command for command in error.next if "gate withdraw" in command] == offered
         assert "gate show" in error.next[0] and "gate waive" in error.next[-1]
 
 
@@ -512,17 +512,14 @@ def test_each_failed_expectation_and_a_refused_share_get_the_commands_that_decid
         for name in ("a", "b")
     ]
     error = refusal.refusal(layout, CheckPart(version=3, expectations=[*judged, share]), keyed=True)
-    of = "flights --flow flights"
+    of = "flights/flights"
     plain = [command.partition("   #")[0] for command in error.next]
-    assert [f"draindown quarantine {way} {of}" for way in ("list", "replay", "discard")] == [
+    assert [f"draindown quarantine {way} {of}" for way in ("list", "release", "discard")] == [
         command.removesuffix(" --yes") for command in plain[:3]
     ]
     for name in ("a", "b"):
-        assert f"draindown gate quarantine flights {name} --flow flights" in plain
-        assert (
-            f'draindown gate waive flights {name} --flow flights --for "1 day" --reason TEXT'
-            in plain
-        )
+        assert f"draindown gate withdraw flights/flights {name}" in plain
+        assert f'draindown gate waive flights/flights {name} --for "1 day" --note TEXT' in plain
     assert '{"id": "B-1", "amount": null}' in error.found
 
 
@@ -540,4 +537,4 @@ def test_gate_show_does_not_advise_itself(layout: FlowHome) -> None:
     }
     state |= {"pipeline": "flights", "flow": "flights", "unjudged": None}
     said = shown_by_gate("flights/flights", state)
-    assert "gate waive flights a" in said and "draindown gate show" not in said
+    assert "gate waive flights/flights a" in said and "draindown gate show" not in said

@@ -54,16 +54,14 @@ def test_a_derived_batch_that_does_not_add_up_is_refused(name: str) -> None:
         conserve(replace(_DERIVED, **{name: getattr(_DERIVED, name) + 1}))
     assert error.value.code == "ledger-does-not-add-up" and error.value.in_order
     assert error.value.changed == "nothing of this batch is in the table"
-    assert [step.split()[1] for step in error.value.next] == ["prove", "reset"], (
-        "a derived flow is not audited"
-    )
+    assert [step.split()[1] for step in error.value.next] == ["audit", "reset"]
 
 
 def test_of_a_derived_batch_that_was_committed_otherwise_more_is_kept() -> None:
     with pytest.raises(TerminalError) as error:
         conserve(replace(_DERIVED, inserted=7, table_version=3))
     assert "may be in the table" in error.value.changed
-    assert [step.split()[1] for step in error.value.next] == ["prove", "report", "reset"]
+    assert [step.split()[1] for step in error.value.next] == ["audit", "report", "reset"]
 
 
 def test_a_row_from_before_derived_flows_is_a_landing_row() -> None:

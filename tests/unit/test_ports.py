@@ -66,7 +66,7 @@ def test_only_registries_and_readers_name_a_kind_of_source() -> None:
         "config/",
         "drill/",
         "provenance/",
-        "cli/quarantine.py",
+        "cli/inputs.py",
     )
     naming = {
         str(path.relative_to(SOURCE))

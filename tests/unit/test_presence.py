@@ -184,14 +184,15 @@ def test_every_command_refuses_a_missing_lake_and_writes_nothing(
         ("gate", "show", "orders"),
         ("quarantine", "list", "orders"),
         ("why", "orders", "--key", "A-1"),
-        ("report",),
+        ("status", "orders"),
+        ("status",),
         ("audit",),
     ):
         code, out, err = typed(*words)
         assert code == 78 and "lake-missing" in out + err, words
     health = examine(_request(project))
     assert health.exit == 1 and [one.code for one in health.symptoms] == ["lake-missing"]
-    _, out, _ = typed("lag", "--json")
+    _, out, _ = typed("status", "--json")
     assert json.loads(out)[0]["error"]["code"] == "lake-missing"
     assert "lake-missing" in overview.flows(project / "dags/pipelines", project)[0].problem
     assert _files(project) == before, "nothing was written"

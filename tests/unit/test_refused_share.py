@@ -362,10 +362,10 @@ def test_a_failed_share_names_the_way_on() -> None:
     assert part is not None
     error = refusal.refusal(FlowHome("lake", "p", "f", "f"), part, keyed=True)
     assert error.next == (
-        "draindown quarantine list p --flow f",
-        "draindown quarantine replay p --flow f --yes   # once the contract or a rule is corrected: lets them in",
-        "draindown quarantine discard p --flow f --yes   # gives them up; the next check no longer counts them",
-        'draindown gate waive p quarantined_share --flow f --for "1 day" --reason TEXT',
+        "draindown quarantine list p/f",
+        "draindown quarantine release p/f --yes   # once the contract or a rule is corrected: lets them in",
+        "draindown quarantine discard p/f --yes   # gives them up; the next check no longer counts them",
+        'draindown gate waive p/f quarantined_share --for "1 day" --note TEXT',
     )
     text = card([step("check", 1, "failed", check=part, error=error.as_dict())])
     assert "failed  quarantined_share  9 of 9 input rows" in text

@@ -36,13 +36,13 @@ STAGED = replace(LAYOUT, staged=2)
 @pytest.mark.parametrize(
     ("batch", "source", "query"),
     [
-        (_batch(3), "reset p --flow d", ["reset p --flow d"]),
-        (_batch(0, "replay"), "reset p --flow d", ["reset p --flow d"]),
-        (_batch(0), "reset p --flow d", ["run p --flow d", "reset p --flow d"]),
+        (_batch(3), "reset p/d", ["reset p/d"]),
+        (_batch(0, "replay"), "reset p/d", ["reset p/d"]),
+        (_batch(0), "reset p/d", ["run p/d", "reset p/d"]),
         (
             _batch(0, layout=STAGED),
-            "rebuild p --flow d --abort --yes",
-            ["rebuild p --flow d --abort --yes"],
+            "rebuild p/d --abort --yes",
+            ["rebuild p/d --abort --yes"],
         ),
     ],
     ids=["later", "replay", "first", "rebuild"],
@@ -55,4 +55,4 @@ def test_a_corrected_source_is_read_by_a_command_that_pins_it_anew(
     ]
     rows, expression = not_computed(batch, "q of group k 1: division by zero").next
     assert f"then draindown {source}" in rows and "draindown run" not in rows
-    assert f"then draindown {'run' if len(query) > 1 else 'rebuild'} p --flow d" in expression
+    assert f"then draindown {'run' if len(query) > 1 else 'rebuild'} p/d" in expression

@@ -80,7 +80,7 @@ def test_a_crash_is_told_in_a_few_words_and_its_trace_is_in_the_log(
     log = asked.layout.start(asked.run_id, asked.step, asked.start).log
     assert (code, code_of(told)) == (Exit.CRASH, "crash")
     assert len(said.splitlines()) <= 6 and "\tat " not in said and "Traceback" not in said
-    assert f"less {log}" in said and "next 1:  draindown run p --flow f" in said
+    assert f"less {log}" in said and "next 1:  draindown run p/f" in said
     trace = Path(log).read_text()
     assert "Traceback" in trace and trace.count("at org.X.y") == 200 and "in work" in trace
 
@@ -347,11 +347,11 @@ def test_a_report_without_its_batches_says_so(
     assert "finding" in card([told])
 
 
-ELSE = "draindown replay p --flow f --from 2026-01-01T00:00:00+00:00 --to 2026-01-02T00:00:00+00:00 --yes"
+ELSE = "draindown replay p/f --from 2026-01-01T00:00:00+00:00 --to 2026-01-02T00:00:00+00:00 --yes"
 
 
 @pytest.mark.parametrize(
-    "command", ["", ELSE, "draindown rebuild p --flow f --yes"], ids=["run", "replay", "rebuild"]
+    "command", ["", ELSE, "draindown rebuild p/f --yes"], ids=["run", "replay", "rebuild"]
 )
 @pytest.mark.parametrize("way", ["crash", "stopped", "jvm-gone", "out-of-memory", "disk-full"])
 def test_next_goes_on_with_what_was_asked(
@@ -372,6 +372,6 @@ def test_next_goes_on_with_what_was_asked(
     spark(state, monkeypatch)
     told, _ = attempt(asked, work)
     assert told.error is not None and code_of(told) == way
-    wanted = command or "draindown run p --flow f"
+    wanted = command or "draindown run p/f"
     assert any(wanted in step for step in told.error["next"])
     assert bool(command) != any("draindown run" in step for step in told.error["next"])

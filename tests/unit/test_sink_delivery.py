@@ -286,12 +286,12 @@ def test_the_ways_on_from_a_refusal_are_those_of_a_fill(layout: FlowHome) -> Non
     known = refusals.refused(PLACE, tried="send", found="no", changed="nothing", key='{"id": 1}')
     with (
         pytest.raises(TerminalError) as raised,
-        refusals.of_fill("draindown sink fill p --sink s --yes"),
+        refusals.of_fill("draindown sink resync p s --yes"),
     ):
         raise known
     change, row, fill = raised.value.next
     assert change == "change what the row breaks" and " --key " in row
-    assert fill.startswith("draindown sink fill p --sink s --yes ")
+    assert fill.startswith("draindown sink resync p s --yes ")
 
 
 @pytest.mark.parametrize(

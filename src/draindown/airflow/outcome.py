@@ -161,8 +161,8 @@ def say_next(context: Context) -> None:
     error, task = context.get("exception"), context.get("task")
     known = error.error if isinstance(error, StepFailed) else {}
     spec, flow = getattr(task, "spec", None), getattr(task, "flow", "")
-    about = f" {spec.pipeline}" if spec is not None else ""
-    doctor = f"draindown doctor{about}{f' --flow {flow}' if flow else ''}   # then clear this task"
+    about = "/".join(filter(None, (spec.pipeline, flow))) if spec is not None else ""
+    doctor = f"{f'draindown doctor {about}'.rstrip()}   # then clear this task"
     label, command = next(iter(next_steps(known)), ("next", doctor))
     _LOG.info("::endgroup::")  # Airflow folds what is logged after the task
     _LOG.error(f"{label}: {printable(command)}")

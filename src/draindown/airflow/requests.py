@@ -213,9 +213,7 @@ def request_for(
         root=str(root),
         suite=suite(root, flow_spec.expectations) if flow_spec.expectations else None,
         replay=asked,
-        command=f"draindown replay {spec.pipeline} --flow {flow} {asked.options} --yes"
-        if asked
-        else "",
+        command=f"draindown replay {spec.pipeline}/{flow} {asked.options} --yes" if asked else "",
         **bounds(context["params"]),
     )
     return made.model_copy(update={"start": store.next_start(made.layout)})

@@ -1,5 +1,5 @@
-"""Derived flows in an audit: their tables are proven, not recounted, and the newest certificate
-says what is known.
+"""Derived flows in an audit of the whole project: their tables are not recomputed, and the newest
+certificate says what is known.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Unaudited:
     def next(self) -> str:
         """The command that compares the table, or mends what a proof found."""
         if self.version is None:
-            return f"draindown run {self.pipeline} --flow {self.flow}"
-        verb = "prove" if self.clean else "reset"
-        return f"draindown {verb} {self.pipeline} --flow {self.flow}"
+            return f"draindown run {self.pipeline}/{self.flow}"
+        verb = "audit" if self.clean else "reset"
+        return f"draindown {verb} {self.pipeline}/{self.flow}"
 
     def __str__(self) -> str:
         lines = [
-            f"{self.pipeline}/{self.flow}  derived: proven, not audited",
+            f"{self.pipeline}/{self.flow}  derived: not recomputed",
             f"  proof  {self._found}",
         ]
         current = self.proof is not None and self.proof.table_version == self.version

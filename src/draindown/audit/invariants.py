@@ -208,7 +208,9 @@ def _early(context: AuditContext, number: int) -> str:
     these.
     """
     layout = context.layout
-    again = f"draindown replay {layout.pipeline} --flow {layout.flow} --from {_EVER[0]} --to {_EVER[1]} --yes"
+    again = (
+        f"draindown replay {layout.pipeline}/{layout.flow} --from {_EVER[0]} --to {_EVER[1]} --yes"
+    )
     some = f"the keys of {count(number, 'record')} with a value in a column that was not there when it was read"
     return f"{some}; this fills it: {again}"
 

@@ -127,7 +127,7 @@ def _refuse_drain_at_work(layout: FlowHome) -> None:
             "drain-at-work",
             tried=f"audit flow {layout.flow} of pipeline {layout.pipeline}",
             found=f"its lease is held by {holder}",
-            next=f"draindown audit {layout.pipeline} --flow {layout.flow}   # once that process has ended",
+            next=f"draindown audit {layout.pipeline}/{layout.flow}   # once that process has ended",
         )
 
 
@@ -224,7 +224,7 @@ def _load(context: AuditContext) -> None:
             "nothing-to-audit",
             tried=f"audit flow {paths.flow} of pipeline {paths.pipeline}",
             found=f"no table at {paths.tables.target.path}: the flow has not committed a batch yet",
-            next=f"draindown run {paths.pipeline} --flow {paths.flow}",
+            next=f"draindown run {paths.pipeline}/{paths.flow}",
         )
     context.batches = [BatchRow.from_dict(row) for row in _all(paths.tables.ledger.path)]
     context.inputs = inputs.by_batch(paths)

@@ -11,9 +11,7 @@ class Exit(IntEnum):
     """The exit code of a draindown process."""
 
     DONE = 0  # drained, stopped or idle: the report says which
-    FINDINGS = (
-        1  # a read-only command (audit, doctor, prove, drill) completed and found something wrong
-    )
+    FINDINGS = 1  # a read-only command (audit, doctor, drill) completed and found something wrong
     USAGE = 2  # the command line itself was wrong
     GATE_FAILED = 65  # EX_DATAERR
     CRASH = 70  # EX_SOFTWARE: an unforeseen error; a retry may help

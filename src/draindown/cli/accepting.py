@@ -11,7 +11,6 @@ import typer
 from draindown.cli.context import (
     Json,
     OneFlow,
-    PipelineName,
     Yes,
     one_flow,
     person,
@@ -27,12 +26,11 @@ if TYPE_CHECKING:
 
 def accept(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    target: OneFlow,
     version: Annotated[
         int, typer.Option(min=0, help="Version of the commit, as `gate show` lists it.")
     ],
-    flow: OneFlow = None,
-    reason: Annotated[
+    note: Annotated[
         str, typer.Option(help="Why its rows are right; required with --yes, and kept.")
     ] = "",
     yes: Yes = False,
@@ -47,17 +45,17 @@ def accept(
     from draindown.gate import acceptance
 
     here, out = setting(ctx), Output(as_json)
-    spec = here.spec(pipeline)
-    name = one_flow(spec, flow)
+    spec = here.spec(target.pipeline)
+    name = one_flow(spec, target)
     commit = _undecided(spec, name, version)
     layout = spec.layout(name)
     found = foreign_rows.changed_by(layout, spec.flow(name), commit)
     exact = commit.model_copy(update=_counts(found.inserted, found.updated, found.deleted))
     out.note(_plan(spec, name, exact))
-    if yes and not reason.strip():
-        raise typer.BadParameter("say why, for those who ask later", param_hint="--reason")
+    if yes and not note.strip():
+        raise typer.BadParameter("say why, for those who ask later", param_hint="--note")
     refuse_without(yes)
-    accepted = acceptance.accept(layout, commit, found, by=person(), reason=reason)
+    accepted = acceptance.accept(layout, commit, found, by=person(), reason=note)
     data = {"pipeline": spec.pipeline, "flow": name, **accepted.model_dump(mode="json")}
     out.result(data, f"accepted {accepted.commit.name}: {accepted.rows}")
 
@@ -67,7 +65,7 @@ def _counts(inserted: int, updated: int, deleted: int) -> dict[str, int]:
 
 
 def _plan(spec: PipelineSpec, flow: str, commit: ForeignCommit) -> str:
-    of, to = f"{spec.pipeline} --flow {flow}", commit.version - 1
+    of, to = f"{spec.pipeline}/{flow}", commit.version - 1
     undo = f"RESTORE TABLE ... TO VERSION AS OF {to} undoes it, as long as no batch came after it"
     lines = [
         f"accept {spec.pipeline}/{flow}: {commit}",
@@ -85,7 +83,7 @@ def _undecided(spec: PipelineSpec, flow: str, version: int) -> ForeignCommit:
     from draindown.base.errors import TerminalError
     from draindown.flow import foreign
 
-    of = f"{spec.pipeline} --flow {flow}"
+    of = f"{spec.pipeline}/{flow}"
     tried = f"accept version {version} of the table of flow {flow} of pipeline {spec.pipeline}"
     if spec.is_derived(flow):
         raise TerminalError(

@@ -12,6 +12,7 @@ from draindown.base.formatting import printable
 
 if TYPE_CHECKING:
     from draindown.config.models import PipelineSpec
+    from draindown.lease.holder import Card
 
 
 def others(
@@ -26,13 +27,18 @@ def others(
 
     for flow in flows:
         holder, so_far = lease_holder_so_far(spec.layout(flow))
-        if holder is None or (flow, holder.run_id) in shown:
-            continue
-        command = (
-            f"draindown report {spec.pipeline} --flow {flow} --run {shlex.quote(holder.run_id)}"
-        )
-        told = f"{spec.pipeline}/{flow}  {holder}; {so_far}"
-        yield f"AT WORK  {printable(told)}\n          next: {printable(command)}"
+        if holder is not None and (flow, holder.run_id) not in shown:
+            yield at_work(f"{spec.pipeline}/{flow}", holder, so_far)
+
+
+def at_work(where: str, holder: Card, so_far: str) -> str:
+    """Return who holds the lease of a flow, how far its run is, and the command that shows it.
+
+    `where`: the flow, as PIPELINE/FLOW.
+    """
+    command = f"draindown report {where} --run {shlex.quote(holder.run_id)}"
+    told = f"{where}  {holder}; {so_far}"
+    return f"AT WORK  {printable(told)}\n          next: {printable(command)}"
 
 
 def half_rebuilt(spec: PipelineSpec, flows: Sequence[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Commands for authors of pipelines: init, validate, schema."""
+"""Commands for authors of pipelines: init, validate."""
 
 from __future__ import annotations
 
@@ -101,11 +101,27 @@ def validate(
             "--resolved", help="Print the pipelines after environment, defaults and templates."
         ),
     ] = False,
+    json_schema: Annotated[
+        bool,
+        typer.Option(
+            "--json-schema", help="Check nothing: print the JSON Schema of pipeline files."
+        ),
+    ] = False,
+    project_schema: Annotated[
+        bool,
+        typer.Option("--project-schema", help="Check nothing: print that of draindown.yaml."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check pipeline files, in every environment, and their suites; errors name file and line. Exit
     78 if any is wrong.
     """
+    if json_schema or project_schema:
+        from draindown.config import json_schema as schemas
+
+        text = schemas.project_schema_text() if project_schema else schemas.schema_text()
+        typer.echo(text, nl=False)
+        return
     if resolved:
         _print_resolved(setting(ctx), pipelines or [], as_json=as_json)
         return
@@ -129,13 +145,6 @@ def validate(
     out.result({"valid": good, **found}, text or "no valid pipeline")
     if errors:
         raise typer.Exit(Exit.NEEDS_PERSON)
-
-
-def schema() -> None:
-    """Print the JSON Schema of pipeline files, for editors."""
-    from draindown.config.json_schema import schema_text
-
-    typer.echo(schema_text(), nl=False)
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import getpass
 import secrets
+import shlex
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -23,19 +24,60 @@ if TYPE_CHECKING:
     from draindown.runs.request import Request, Step
 
 
-PipelineName = Annotated[
-    str, typer.Argument(metavar="PIPELINE", help="Name from dags/pipelines/, or a YAML file.")
-]
-AnyPipeline = Annotated[
-    str | None,
+_YAML = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The pipeline, or the one flow of a pipeline, that a command is about, as it was typed."""
+
+    pipeline: str
+    flow: str | None = None
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """Return the target of `PIPELINE` or `PIPELINE/FLOW`; what ends in .yaml or .yml is a path.
+
+        Raises a usage error if a part is empty.
+        """
+        pipeline, slash, flow = text.rpartition("/")
+        if text.endswith(_YAML) or not slash:
+            pipeline, flow = text, ""
+        elif not flow:
+            raise typer.BadParameter(f"{text!r} names no flow: say {pipeline}, or {pipeline}/FLOW")
+        if not pipeline:
+            raise typer.BadParameter(f"{text!r} names no pipeline: say PIPELINE or PIPELINE/FLOW")
+        return cls(pipeline, flow or None)
+
+    def of(self, flow: str) -> str:
+        """Return how to type one flow of the pipeline."""
+        return shlex.quote(f"{self.pipeline}/{flow}")
+
+
+_PIPELINE = "A pipeline is a name from dags/pipelines/, or a YAML file."
+Flows = Annotated[
+    Target,
     typer.Argument(
-        metavar="[PIPELINE]",
-        help="Name from dags/pipelines/, or a YAML file. Default: all, in brief.",
+        metavar="TARGET",
+        help=f"PIPELINE for all its flows, or PIPELINE/FLOW. {_PIPELINE}",
+        parser=Target.parsed,
     ),
 ]
-Flow = Annotated[str | None, typer.Option(help="Only this flow. Default: all.")]
+AnyFlows = Annotated[
+    Target | None,
+    typer.Argument(
+        metavar="TARGET",
+        help=f"PIPELINE for all its flows, or PIPELINE/FLOW. {_PIPELINE} Default: all, in brief.",
+        parser=Target.parsed,
+    ),
+]
 OneFlow = Annotated[
-    str | None, typer.Option(help="The flow; may be left out where the pipeline has one.")
+    Target,
+    typer.Argument(
+        metavar="TARGET",
+        help=f"PIPELINE/FLOW, or PIPELINE if it has one flow. {_PIPELINE}",
+        parser=Target.parsed,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it, only the plan is printed.")]
@@ -150,12 +192,12 @@ class Setting:
         )
 
 
-def request_of(here: Setting, pipeline: str, flow: str | None) -> Request:
+def request_of(here: Setting, target: Target) -> Request:
     """Return the request of a command that repairs one flow. Raises as `Setting.spec` and
     `one_flow`.
     """
-    spec = here.spec(pipeline)
-    return here.request(spec, one_flow(spec, flow), "drain", new_run_id())
+    spec = here.spec(target.pipeline)
+    return here.request(spec, one_flow(spec, target), "drain", new_run_id())
 
 
 def table_writers(
@@ -219,53 +261,57 @@ def setting(ctx: typer.Context) -> Setting:
     return found
 
 
-def flows(spec: PipelineSpec, flow: str | None) -> list[str]:
+def flows(spec: PipelineSpec, target: Target) -> list[str]:
     """Return the named flow, or all flows in the order they run. Raises TerminalError
     `unknown-flow`.
     """
-    if flow is None:
+    if target.flow is None:
         return spec.graph.order
-    spec.declared(flow)
-    return [flow]
+    spec.declared(target.flow)
+    return [target.flow]
 
 
-def landing_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
+def landing_flows(spec: PipelineSpec, target: Target) -> list[str]:
     """Return the named flow, or all that read records. Raises TerminalError `unknown-flow`,
     `derived-flow`.
     """
-    if flow is not None:
-        spec.flow(flow)
-        return [flow]
+    if target.flow is not None:
+        spec.flow(target.flow)
+        return [target.flow]
     return [name for name in spec.graph.order if not spec.is_derived(name)]
 
 
-def derived_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
+def derived_flows(spec: PipelineSpec, target: Target) -> list[str]:
     """Return the named flow, or all derived ones. Raises TerminalError `unknown-flow`, or a usage
     error.
     """
-    found = [name for name in flows(spec, flow) if spec.is_derived(name)]
-    if flow is not None and not found:
+    found = [name for name in flows(spec, target) if spec.is_derived(name)]
+    if target.flow is not None and not found:
         known = ", ".join(name for name in spec.graph.order if spec.is_derived(name))
         raise typer.BadParameter(
-            f"flow {flow} is not derived; derived flows of {spec.pipeline}: {known or 'none'}"
+            f"flow {target.flow} is not derived; derived flows of {spec.pipeline}: {known or 'none'}"
         )
     return found
 
 
-def one_flow(spec: PipelineSpec, flow: str | None, *, landing: bool = False) -> str:
+def one_flow(spec: PipelineSpec, target: Target, *, landing: bool = False) -> str:
     """Return the named flow, or the only one, of those that read records if `landing`; else raise a
     usage error.
     """
-    found = (landing_flows if landing else flows)(spec, flow)
+    found = (landing_flows if landing else flows)(spec, target)
     if not found:
         raise typer.BadParameter(
             f"no flow of pipeline {spec.pipeline} reads records: all of them are derived"
         )
     if len(found) > 1:
-        raise typer.BadParameter(
-            f"pipeline {spec.pipeline} has several flows: say --flow {' or --flow '.join(found)}"
-        )
+        raise several(target, found)
     return found[0]
+
+
+def several(target: Target, flows: Sequence[str]) -> typer.BadParameter:
+    """Return the usage error of a command that is about one flow, where any of these is meant."""
+    ways = " or ".join(target.of(flow) for flow in flows)
+    return typer.BadParameter(f"several flows are meant: say {ways}", param_hint="TARGET")
 
 
 def person() -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draindown.base.exits import Exit
-from draindown.cli.context import Flow, Json, flows, landing_flows, setting
+from draindown.cli.context import Json, Target, flows, landing_flows, setting
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from draindown.drill.shuffle import Shuffled
 
 _SHUFFLE = "shuffle"
+_BYTES = 64 * 1024**2
+"""Files of at most this size together are taken, one at least."""
+_TIMES = 3
+"""Drivers that `kill-at-random` kills in a row."""
+_SEED = 1
+"""Where the times of `kill-at-random` are drawn from, and the first order of `shuffle`."""
 _DOES = "Drain copies with their slices in random order, merged and split; compare tables and quarantines."
 
 
@@ -30,31 +36,16 @@ def drill(
     fault: Annotated[
         str | None, typer.Argument(metavar="FAULT", help="A fault, or `all`. Default: list them.")
     ] = None,
-    pipeline: Annotated[
-        str | None,
-        typer.Argument(metavar="PIPELINE", help="Name from dags/pipelines/, or a YAML file."),
-    ] = None,
-    flow: Flow = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the faults and do nothing.")] = False,
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Strike this batch, from 1. Default: the middle one that changes rows."
+    target: Annotated[
+        Target | None,
+        typer.Argument(
+            metavar="TARGET", help="PIPELINE, or PIPELINE/FLOW for one flow.", parser=Target.parsed
         ),
     ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the faults and do nothing.")] = False,
     max_files: Annotated[
         int, typer.Option(min=1, help="Take at most so many files, oldest first.")
     ] = 30,
-    max_bytes: Annotated[
-        str, typer.Option(help="Take files of at most this size together; one at least.")
-    ] = "64mb",
-    times: Annotated[
-        int, typer.Option(min=1, help="kill-at-random: kill so many drivers in a row.")
-    ] = 3,
-    seed: Annotated[
-        int,
-        typer.Option(help="kill-at-random: where its times are drawn from; shuffle: the first."),
-    ] = 1,
     seeds: Annotated[
         int, typer.Option(min=1, help="shuffle: drain so many copies, each in an order of its own.")
     ] = 3,
@@ -78,24 +69,24 @@ def drill(
     if listed or fault is None:
         _list(out)
         return
-    if pipeline is None:
+    if target is None:
         raise typer.BadParameter(
-            f"say which pipeline: draindown drill {fault} PIPELINE", param_hint="PIPELINE"
+            f"say which pipeline: draindown drill {fault} TARGET", param_hint="TARGET"
         )
     here = setting(ctx)
-    spec, size = here.spec(pipeline), _bytes(max_bytes)
-    names = flows(spec, flow) if fault == _SHUFFLE else landing_flows(spec, flow)
+    spec = here.spec(target.pipeline)
+    names = flows(spec, target) if fault == _SHUFFLE else landing_flows(spec, target)
     where = scratch.resolve() if scratch else Path(tempfile.mkdtemp(prefix="draindown-drill-"))
     result: Drill | Shuffled
     with _copies(where, out):
         if fault == _SHUFFLE:
-            drawn = range(seed, seed + seeds)
+            drawn = range(_SEED, _SEED + seeds)
             result = shuffle.play(
-                Shuffle(spec, names, here.root, where, max_files, size, drawn), out.note
+                Shuffle(spec, names, here.root, where, max_files, _BYTES, drawn), out.note
             )
         else:
             result = play(
-                Campaign(spec, names, fault, here.root, where, max_files, size, batch, times, seed),
+                Campaign(spec, names, fault, here.root, where, max_files, _BYTES, _TIMES, _SEED),
                 out.note,
             )
     _done(result, where, keep, out)
@@ -131,15 +122,6 @@ def _done(result: Drill | Shuffled, where: Path, keep: bool, out: Output) -> Non
         out.note(f"the copies are kept in {where}")
     if not result.held:
         raise typer.Exit(Exit.FINDINGS)
-
-
-def _bytes(text: str) -> int:
-    from draindown.config.units import parse_size
-
-    try:
-        return parse_size(int(text) if text.isdigit() else text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--max-bytes") from None
 
 
 def _list(out: Output) -> None:

@@ -1,68 +1,48 @@
-"""The command explain: the query of derived flows in words, and what they read."""
+"""What `plan --explain` prints: the query of derived flows in words, and what they read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import typer
 
-from draindown.base.errors import DraindownError, TerminalError
+from draindown.base.errors import DraindownError
 from draindown.base.exits import exit_for
-from draindown.cli.context import Flow, Json, PipelineName, derived_flows, setting
+from draindown.cli.context import Setting, Target, derived_flows
 from draindown.cli.output import Output, not_done
 from draindown.cli.physical import physical
 
 if TYPE_CHECKING:
     from draindown.config.models import PipelineSpec
     from draindown.planning.explanation import Explanation
-    from draindown.planning.lateness import Cover
     from draindown.spark.derived.physical import Physical
 
 
 def explain(
-    ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: Flow = None,
-    watermark: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Of windows and sessions: the rows that a watermark of this delay would have lost. Repeatable."
-        ),
-    ] = None,
-    plan: Annotated[
-        bool,
-        typer.Option(
-            "--physical", help="With the physical plan of the next run, which starts a JVM."
-        ),
-    ] = False,
-    as_json: Json = False,
+    here: Setting, spec: PipelineSpec, target: Target, out: Output, *, with_physical: bool
 ) -> None:
-    """Explain derived flows: the query, what a change touches, what the next run reads and takes.
+    """Print the query of derived flows in words, what a change touches, what the next run reads and
+    takes.
 
-    Starts a JVM with --physical only.
+    `with_physical`: with Spark's plan of the next batch, which starts a JVM.
     """
-    here = setting(ctx)
-    spec = here.spec(pipeline)
-    delays = _delays(watermark or ())
-    names = derived_flows(spec, flow)
+    names = derived_flows(spec, target)
     explanations: dict[str, Explanation | DraindownError] = {}
     plans: dict[str, Physical | None] = {}
     for name in names:
         try:
-            explanations[name] = _explained(spec, name, delays)
-            if plan:
+            explanations[name] = _explained(spec, name)
+            if with_physical:
                 plans[name] = physical(here, spec, name)
         except DraindownError as error:  # the other flows can be explained
             if len(names) == 1:
                 raise
             explanations[name] = error
-    _tell(Output(as_json), spec, explanations, plans)
+    _tell(out, spec, explanations, plans)
 
 
-def _explained(spec: PipelineSpec, flow: str, delays: Sequence[int]) -> Explanation:
-    from dataclasses import replace
-
+def _explained(spec: PipelineSpec, flow: str) -> Explanation:
     from draindown.base.clock import now
     from draindown.config.derived import DerivedFlow
     from draindown.flow.state import FlowState
@@ -70,8 +50,7 @@ def _explained(spec: PipelineSpec, flow: str, delays: Sequence[int]) -> Explanat
 
     declared = spec.declared(flow)
     assert isinstance(declared, DerivedFlow)
-    one = explained(FlowState.of(spec.layout(flow)), declared, now())
-    return replace(one, watermarks=tuple(_lost(spec, flow, delays)))
+    return explained(FlowState.of(spec.layout(flow)), declared, now())
 
 
 def _tell(
@@ -105,40 +84,6 @@ def _tell(
     failed = [one for one in found.values() if isinstance(one, DraindownError)]
     if failed:
         raise typer.Exit(max(map(exit_for, failed)))
-
-
-def _delays(given: Sequence[str]) -> list[int]:
-    from draindown.config.units import parse_duration
-
-    try:
-        return [parse_duration(text) for text in given]
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--watermark") from None
-
-
-def _lost(spec: PipelineSpec, flow: str, delays: Sequence[int]) -> list[Cover]:
-    """Return what watermarks would have lost of a flow's source; nothing where rows have no window,
-    or no arrival.
-    """
-    from draindown.config.derived import DerivedFlow
-    from draindown.config.window import Window
-    from draindown.planning.lateness import Asked, lost
-    from draindown.proof import sessions, windows
-
-    declared = spec.declared(flow)
-    assert isinstance(declared, DerivedFlow)
-    part = declared.window or declared.session
-    if part is None or not delays:
-        return []
-    end = windows.first_end(part) if isinstance(part, Window) else sessions.first_end(part)
-    try:
-        return lost(
-            Asked.of_source(spec.layout(flow), declared.source.read[0], part.time), end, delays
-        )
-    except TerminalError as error:
-        if error.code != "no-arrival":
-            raise
-        return []
 
 
 def _text(one: Explanation, plan: Physical | None = None) -> str:
@@ -183,23 +128,11 @@ def _plan_lines(plan: Physical | None) -> list[str]:
 
 
 def _costs(one: Explanation) -> list[str]:
-    from draindown.base.formatting import age, count, percent
+    from draindown.base.formatting import age
 
-    lines = (
-        []
-        if one.seconds is None
-        else [f"  takes    about {age(one.seconds)}, by the batches of the ledger"]
-    )
-    for cover in one.watermarks:
-        rows = (
-            f"{count(cover.rows, 'row')} of the source, {percent(cover.share)}"
-            if cover.rows
-            else "nothing"
-        )
-        lines.append(
-            f"  lost     by a watermark of {age(cover.delay)}, had it run after each arrival: {rows}"
-        )
-    return lines
+    if one.seconds is None:
+        return []
+    return [f"  takes    about {age(one.seconds)}, by the batches of the ledger"]
 
 
 def _next(one: Explanation) -> list[tuple[str, str]]:

@@ -11,10 +11,10 @@ import typer
 
 from draindown.cli import accepting
 from draindown.cli.context import (
-    Flow,
+    Flows,
     Json,
-    PipelineName,
     Setting,
+    Target,
     Yes,
     flows,
     one_flow,
@@ -32,20 +32,17 @@ if TYPE_CHECKING:
 gate = typer.Typer(
     no_args_is_help=True, help="What passed its check and is published; waivers; rows in its way."
 )
-gate.command()(accepting.accept)
 Expectation = Annotated[
     str, typer.Argument(metavar="EXPECTATION", help="Its name, as `gate show` lists it.")
 ]
 
 
 @gate.command()
-def show(
-    ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False
-) -> None:
+def show(ctx: typer.Context, target: Flows, as_json: Json = False) -> None:
     """Show the published version, the last verdict with its failures, and all waivers."""
     here = setting(ctx)
-    spec = here.spec(pipeline)
-    data = {name: _state(here, spec, name) for name in flows(spec, flow)}
+    spec = here.spec(target.pipeline)
+    data = {name: _state(here, spec, name) for name in flows(spec, target)}
     text = "\n\n".join(_text(f"{spec.pipeline}/{name}", state) for name, state in data.items())
     Output(as_json).result(data, text)
 
@@ -53,68 +50,62 @@ def show(
 @gate.command()
 def waive(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    target: Flows,
     expectation: Expectation,
-    reason: Annotated[
-        str, typer.Option(help="Why it may fail; required, and shown wherever it counts.")
-    ],
-    flow: Flow = None,
+    note: Annotated[
+        str | None, typer.Option(help="Why it may fail; required, and shown wherever it counts.")
+    ] = None,
     until_version: Annotated[
         int | None, typer.Option(min=0, help="Newest table version it counts for.")
     ] = None,
     duration: Annotated[
         str | None, typer.Option("--for", help="How long it counts, such as `2 days`.")
     ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the waiver back.")] = False,
     as_json: Json = False,
 ) -> None:
     """Let the gate pass although an expectation fails. The next run checks again and publishes."""
     from draindown.gate import waivers
 
     here = setting(ctx)
-    spec = here.spec(pipeline)
-    name = _flow_with(here, spec, flow, expectation)
+    spec = here.spec(target.pipeline)
+    if undo:
+        _unwaive(spec, target, expectation, Output(as_json))
+        return
+    if note is None:
+        raise typer.BadParameter("say why, for those who ask later", param_hint="--note")
+    name = _flow_with(here, spec, target, expectation)
     waiver = waivers.waive(
         spec.layout(name),
         expectation,
         by=person(),
-        reason=reason,
+        reason=note,
         known=_names(here, spec, name),
         until_version=until_version,
         until=_until(duration),
     )
-    text = f"waived {_waiver_text(waiver)}\nnext: draindown run {spec.pipeline} --flow {name}"
+    text = f"waived {_waiver_text(waiver)}\nnext: draindown run {spec.pipeline}/{name}"
     Output(as_json).result({"flow": name, **waiver.model_dump(mode="json")}, text)
 
 
-@gate.command()
-def unwaive(
-    ctx: typer.Context,
-    pipeline: PipelineName,
-    expectation: Expectation,
-    flow: Flow = None,
-    as_json: Json = False,
-) -> None:
-    """Take a waiver back."""
+def _unwaive(spec: PipelineSpec, target: Target, expectation: str, out: Output) -> None:
     from draindown.gate import waivers
 
-    here = setting(ctx)
-    spec = here.spec(pipeline)
     waived = [
-        name for name in flows(spec, flow) if expectation in waivers.waivers(spec.layout(name))
+        name for name in flows(spec, target) if expectation in waivers.waivers(spec.layout(name))
     ]
-    name = waived[0] if len(waived) == 1 else one_flow(spec, flow)
+    name = waived[0] if len(waived) == 1 else one_flow(spec, target)
     removed = waivers.unwaive(spec.layout(name), expectation)
-    Output(as_json).result(
+    out.result(
         {"flow": name, **removed.model_dump(mode="json")}, f"took back {_waiver_text(removed)}"
     )
 
 
-@gate.command("quarantine")
-def quarantine_(
+@gate.command()
+def withdraw(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    target: Flows,
     expectation: Expectation,
-    flow: Flow = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -124,10 +115,13 @@ def quarantine_(
     from draindown.cli.running import withdraw_rows
 
     here = setting(ctx)
-    spec = here.spec(pipeline)
+    spec = here.spec(target.pipeline)
     withdraw_rows(
-        here, spec, _flow_with(here, spec, flow, expectation), expectation, yes, Output(as_json)
+        here, spec, _flow_with(here, spec, target, expectation), expectation, yes, Output(as_json)
     )
+
+
+gate.command()(accepting.accept)
 
 
 def _state(here: Setting, spec: PipelineSpec, flow: str) -> dict[str, Any]:
@@ -170,7 +164,7 @@ def _text(where: str, state: dict[str, Any]) -> str:
     lines += [f"  waived     {_waiver_text(waiver, state.get('table'))}" for waiver in waived]
     lines += [f"  expects    {printable(name)}" for name in state["expectations"]]
     if state.get("unjudged") is not None:
-        run = f"draindown run {state['pipeline']} --flow {state['flow']}   # judges it, and publishes it if it passes"
+        run = f"draindown run {state['pipeline']}/{state['flow']}   # judges it, and publishes it if it passes"
         lines += [f"  unjudged   version {state['unjudged']}", f"    next: {run}"]
     if state["last"]:
         told = StepReport.model_validate(state["last"])
@@ -220,9 +214,9 @@ def _names(here: Setting, spec: PipelineSpec, flow: str) -> list[str]:
     return [*(gate_suite.names(suite(here.root, wanted)) if wanted else []), *share]
 
 
-def _flow_with(here: Setting, spec: PipelineSpec, flow: str | None, expectation: str) -> str:
-    having = [name for name in flows(spec, flow) if expectation in _names(here, spec, name)]
-    return having[0] if len(having) == 1 else one_flow(spec, flow)
+def _flow_with(here: Setting, spec: PipelineSpec, target: Target, expectation: str) -> str:
+    having = [name for name in flows(spec, target) if expectation in _names(here, spec, name)]
+    return having[0] if len(having) == 1 else one_flow(spec, target)
 
 
 def _until(duration: str | None) -> datetime | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,34 +16,28 @@ if TYPE_CHECKING:
     from draindown.history.as_of import Answer
 
 
-class By(StrEnum):
-    """What a time is compared with."""
-
-    sequence = "sequence"
-    arrival = "arrival"
-
-
 def as_of(
     ctx: typer.Context,
     name: Annotated[
         str, typer.Argument(metavar="TABLE", help="Table with a history, or PIPELINE/TABLE.")
     ],
     time: Annotated[
-        str,
-        typer.Argument(metavar="TIME", help="As `sequence_by`: 2026-01-31T12:00Z, or a number."),
-    ],
+        str | None,
+        typer.Argument(
+            metavar="TIME",
+            help="What the events say of it. As `sequence_by`: 2026-01-31T12:00Z, or a number.",
+        ),
+    ] = None,
+    known_at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="In place of TIME: what the table said then."),
+    ] = None,
     key: Annotated[
         list[str] | None,
         typer.Option(
             help="Only this key: VALUE, or COLUMN=VALUE of several. Repeatable.", callback=not_empty
         ),
     ] = None,
-    by: Annotated[
-        By,
-        typer.Option(
-            help="`sequence`: what the events say of the time. `arrival`: what the table said then."
-        ),
-    ] = By.sequence,
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = 50,
     as_json: Json = False,
 ) -> None:
@@ -53,16 +46,19 @@ def as_of(
     """
     from draindown.history.as_of import Asked, as_stood, by_sequence
 
+    moment = known_at if time is None else time
+    if moment is None or (time and known_at):
+        raise typer.BadParameter("say TIME or --known-at TIME", param_hint="TIME")
     spec, flow, part = _history(setting(ctx), name)
-    asked = Asked(spec.layout(flow), part, time, _keys(part, key or ()), limit)
+    asked = Asked(spec.layout(flow), part, moment, _keys(part, key or ()), limit)
     try:
-        answer = by_sequence(asked) if by is By.sequence else as_stood(asked)
+        answer = by_sequence(asked) if known_at is None else as_stood(asked)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    said = f"{spec.pipeline}/{spec.flows[flow].table_name(flow)} at {time}"
+    said = f"{spec.pipeline}/{spec.flows[flow].table_name(flow)} at {moment}"
     data = {
-        "at": time,
-        "by": by.value,
+        "at": moment,
+        "by": "sequence" if known_at is None else "arrival",
         "version": answer.version,
         "number": answer.number,
         "rows": answer.rows,

@@ -1,51 +1,48 @@
-"""Read-only commands: doctor, report, audit, and the drift that report lists."""
+"""Read-only commands: doctor, and report with the drift of the contract."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draindown.base.errors import DraindownError
-from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import printable
 from draindown.cli import overview
 from draindown.cli.at_work import half_rebuilt, others
-from draindown.cli.context import AnyPipeline, Flow, Json, Setting, flows, new_run_id, setting
-from draindown.cli.failures import naming
-from draindown.cli.output import Output, not_done, table
+from draindown.cli.context import (
+    AnyFlows,
+    Flows,
+    Json,
+    flows,
+    new_run_id,
+    setting,
+)
+from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
-    from draindown.audit.derived import Unaudited
-    from draindown.audit.model import Audit
     from draindown.config.models import PipelineSpec
     from draindown.flow.standing import Standing
     from draindown.lake.home import FlowHome
     from draindown.runs.report import StepReport
     from draindown.runs.starts import Start
 
-    Audited = Audit | Unaudited | DraindownError
-
 _LOOKED, _KNOWN = 20, 5  # runs that are listed, and that are named where another one was asked for
 
 
-def doctor(
-    ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False
-) -> None:
+def doctor(ctx: typer.Context, target: AnyFlows = None, as_json: Json = False) -> None:
     """Check a flow's state for consistency; print what is wrong and how to fix it. Changes nothing,
     starts no JVM.
     """
     from draindown.doctor.examination import examine, examine_setup
 
     here = setting(ctx)
-    if pipeline is None:
-        overview.refuse_choice(flow=flow)
+    if target is None:
         overview.doctor(here, Output(as_json))
         return
-    spec = here.load(pipeline)
-    asked = (here.request(spec, name, "plan", new_run_id()) for name in flows(spec, flow))
+    spec = here.load(target.pipeline)
+    asked = (here.request(spec, name, "plan", new_run_id()) for name in flows(spec, target))
     found = [*map(examine, asked), examine_setup()]
     Output(as_json).result([health.as_dict() for health in found], "\n\n".join(map(str, found)))
     codes = {health.exit for health in found}
@@ -56,23 +53,15 @@ def doctor(
 
 def report(
     ctx: typer.Context,
-    pipeline: AnyPipeline = None,
+    target: Flows,
     run: Annotated[str, typer.Option(help="Id of the run, or `last`.")] = "last",
-    start: Annotated[str | None, typer.Option(help="Id of one start of a step, as listed.")] = None,
-    flow: Flow = None,
     listing: Annotated[
         bool, typer.Option("--list", help="List the newest runs, with their verdicts.")
-    ] = False,
-    drift: Annotated[
-        bool,
-        typer.Option(
-            "--drift", help="List fields that the contract doesn't name, and what files lacked."
-        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Show the run card of a run: what became of every row, the gate, what failed and what to type
-    next.
+    next. Then the fields that the contract doesn't name, and the columns that files lacked.
 
     Of each step the newest start is shown. With --run, and where a step was started more than once,
     all are listed.
@@ -81,17 +70,10 @@ def report(
     from draindown.runs import starts
     from draindown.runs.card import ALL_FINDINGS, card
 
-    if pipeline is None:
-        overview.refuse_choice(run=run != "last", start=start, flow=flow, list=listing, drift=drift)
-        overview.report(setting(ctx), Output(as_json))
-        return
-    spec = setting(ctx).spec(pipeline)
-    names = flows(spec, flow)
+    spec = setting(ctx).spec(target.pipeline)
+    names = flows(spec, target)
     if listing:
         _list_runs(spec, names, Output(as_json))
-        return
-    if drift:
-        _list_drift(spec, names, Output(as_json))
         return
     states = {name: spec.layout(name).view() for name in names}
     chosen = {name: _chosen(states[name], run) for name in names}
@@ -99,40 +81,31 @@ def report(
         name: starts.listed(states[name], one.run_id) if one and one.is_readable else []
         for name, one in chosen.items()
     }
-    shown = [
-        one for name in names for one in starts.with_sums(states[name], _shown(every[name], start))
-    ]
+    shown = [one for name in names for one in starts.with_sums(states[name], _shown(every[name]))]
     silent = {
         name: one
         for name, one in chosen.items()
         if one and not any(told.report for told in every[name])
     }
-    if not shown and (start or not silent):
-        raise _no_report(spec, run, start)
+    if not shown and not silent:
+        raise _no_report(spec, run)
     one_each = sum(map(len, every.values())) == len(shown)
-    listed = "" if start or (one_each and run == "last") else _starts_text(every)
-    data = [
-        one.as_dict() | {"flow": name}
-        for name in names
-        for one in every[name]
-        if start in (None, one.start)
-    ]
     own = [
         step for step in shown if step.flow in states
     ]  # a report may have been put there by hand
-    text = card(
-        shown, of_reports(states.__getitem__, own), whole=start is None, findings=ALL_FINDINGS
-    )
+    text = card(shown, of_reports(states.__getitem__, own), whole=True, findings=ALL_FINDINGS)
     parts = [
         text if shown else "",
-        *([] if start else [one.card for one in silent.values()]),
-        listed,
+        *[one.card for one in silent.values()],
+        "" if one_each and run == "last" else _starts_text(every),
     ]
-    if run == "last" and not start:
+    if run == "last":
         parts += others(spec, names, {(name, one.run_id) for name, one in chosen.items() if one})
         parts += half_rebuilt(spec, names)
-    parts += [_proofs(spec, names) if start is None else ""]
-    Output(as_json).result(data, "\n\n".join(filter(None, parts)))
+    drift = [row for name in names for row in unnamed(spec, name)]
+    parts += [_proofs(spec, names), _drift_text(drift)]
+    reports = [one.as_dict() | {"flow": name} for name in names for one in every[name]]
+    Output(as_json).result({"reports": reports, "drift": drift}, "\n\n".join(filter(None, parts)))
 
 
 def _proofs(spec: PipelineSpec, names: list[str]) -> str:
@@ -142,73 +115,6 @@ def _proofs(spec: PipelineSpec, names: list[str]) -> str:
     found = {name: proven.newest(spec.layout(name)) for name in names if spec.is_derived(name)}
     return "\n".join(
         f"proof     {spec.pipeline}/{name} {last}" for name, last in found.items() if last
-    )
-
-
-def audit(
-    ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False
-) -> None:
-    """Recount everything from raw input and compare it with the tables. Exit 1 if anything doesn't
-    fit.
-
-    Derived flows are not recounted: of each, the newest proof is named (`draindown prove`). Exit 1
-    if it does not hold.
-    """
-    here, out = setting(ctx), Output(as_json)
-    if pipeline is None:
-        overview.refuse_choice(flow=flow)
-        overview.audit(here, out, lambda spec: _audited(here, spec, None, out))
-        return
-    spec = here.spec(pipeline)
-    found = _audited(here, spec, flow, out)
-    refused = [one for one in found.values() if isinstance(one, DraindownError)]
-    if len(refused) == len(found) == 1:
-        raise refused[0]
-    audits = [one for one in found.values() if not isinstance(one, DraindownError)]
-    clean = not refused and all(one.clean for one in audits)
-    data = {"clean": clean, "flows": [_audit_data(spec, name, one) for name, one in found.items()]}
-    out.result(data, "\n\n".join(_audit_text(spec, name, one) for name, one in found.items()))
-    if not all(one.clean for one in audits):
-        raise typer.Exit(Exit.FINDINGS)
-    if refused:
-        raise typer.Exit(max(map(exit_for, refused)))
-
-
-def _audited(
-    here: Setting, spec: PipelineSpec, flow: str | None, out: Output
-) -> dict[str, Audited]:
-    """Return the audit of each flow; of a derived one its newest proof, of one that can't be
-    audited the error.
-    """
-    from draindown.audit.derived import unaudited
-    from draindown.audit.recount import audit as audit_flow
-
-    found: dict[str, Audited] = {}
-    for name in flows(spec, flow):
-        try:
-            with naming(f"draindown audit {spec.pipeline} --flow {name}"):
-                found[name] = (
-                    unaudited(spec, name)
-                    if spec.is_derived(name)
-                    else audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
-                )
-        except DraindownError as error:  # the other flows can be audited
-            found[name] = error
-        out.progress_done()
-    return found
-
-
-def _audit_data(spec: PipelineSpec, flow: str, found: Audited) -> dict[str, Any]:
-    if isinstance(found, DraindownError):
-        return {"pipeline": spec.pipeline, "flow": flow, "clean": False, "error": found.as_dict()}
-    return found.asdict()
-
-
-def _audit_text(spec: PipelineSpec, flow: str, found: Audited) -> str:
-    return (
-        not_done(spec.pipeline, flow, "audited", found)
-        if isinstance(found, DraindownError)
-        else str(found)
     )
 
 
@@ -225,10 +131,9 @@ def unnamed(spec: PipelineSpec, flow: str) -> list[dict[str, Any]]:
     ]
 
 
-def _list_drift(spec: PipelineSpec, names: list[str], out: Output) -> None:
+def _drift_text(drift: Sequence[Mapping[str, Any]]) -> str:
     from draindown.base.formatting import count
 
-    data = [row for name in names for row in unnamed(spec, name)]
     rows = [
         [
             row["kind"],
@@ -239,19 +144,10 @@ def _list_drift(spec: PipelineSpec, names: list[str], out: Output) -> None:
             printable(row["input"])
             + (f":{row['position']}" if row["position"] is not None else ""),
         ]
-        for row in data
+        for row in drift
     ]
-    header = ("what", "name", "like", "records", "since", "first in")
-    out.result(data, table(header, rows, right=(3,)) if rows else "every field is in the contract")
-
-
-def _every_tenth(out: Output) -> Any:
-    def progress(done: int, of: int, name: str) -> None:
-        step = max(of // 10, 1)
-        if done % step == 0:
-            out.progress(f"reading raw files: {done} of {of}  {name}")
-
-    return progress
+    header = ("drift", "name", "like", "records", "since", "first in")
+    return table(header, rows, right=(3,)) if rows else ""
 
 
 def _chosen(layout: FlowHome, run: str) -> Standing | None:
@@ -265,13 +161,11 @@ def _chosen(layout: FlowHome, run: str) -> Standing | None:
     return next(standing.newest(layout, layout.pipeline, _LOOKED), None)
 
 
-def _shown(every: list[Start], start: str | None) -> list[StepReport]:
-    """Return the reports that make up the card: that of one start, or of the newest start of each
-    step.
-    """
+def _shown(every: list[Start]) -> list[StepReport]:
+    """Return the reports that make up the card: those of the newest start of each step."""
     from draindown.runs.request import STEPS
 
-    told = [one.report for one in every if one.report and start in (None, one.start)]
+    told = [one.report for one in every if one.report]
     newest = {report.step: report for report in told}
     return [newest[step] for step in STEPS if step in newest]
 
@@ -310,16 +204,15 @@ def _list_runs(spec: PipelineSpec, names: list[str], out: Output) -> None:
     out.result(data, table(("run", "started", "verdict"), rows) if rows else "no runs yet")
 
 
-def _no_report(spec: PipelineSpec, run: str, start: str | None = None) -> Exception:
+def _no_report(spec: PipelineSpec, run: str) -> Exception:
     from draindown.base.errors import TerminalError
     from draindown.runs import store
 
     known = [run for name in spec.flows for run in store.runs(spec.layout(name), _KNOWN)]
     known = list(dict.fromkeys(known))
-    what = f"start {json.dumps(start)} of run" if start else "run"
     return TerminalError(
         "no-report",
-        tried=f"show {what} {json.dumps(run)} of pipeline {spec.pipeline}",
+        tried=f"show run {json.dumps(run)} of pipeline {spec.pipeline}",
         found=f"no such report; the newest are {', '.join(known[:_KNOWN])}"
         if known
         else "no run left a report yet",

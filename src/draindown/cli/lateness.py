@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from draindown.cli.context import Json, OneFlow, PipelineName, one_flow, setting
-from draindown.cli.output import Output, table
+from draindown.base.errors import DraindownError
+from draindown.base.exits import Exit, exit_for
+from draindown.cli.context import Target, derived_flows
+from draindown.cli.output import Output, not_done, table
 
 if TYPE_CHECKING:
     from draindown.config.models import PipelineSpec
@@ -17,88 +18,53 @@ if TYPE_CHECKING:
 _SHOWN = 31  # newest days
 
 
-def lateness(
-    ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
-    of: Annotated[
-        str | None,
-        typer.Option(
-            "--table", help="Which of the tables that the flow reads. Default: the first."
-        ),
-    ] = None,
-    time: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with the time of a row. Default: that of the window, session or join."
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw it into this file, as SVG.", dir_okay=False, writable=True),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Say how late the rows come that a flow reads: arrival less their time, by day, and what each
-    delay would cover.
+def summarize(spec: PipelineSpec, target: Target, out: Output) -> None:
+    """Print how late the rows came that derived flows read: arrival less their time, by day, and
+    what each delay would cover.
 
-    Of a derived flow the rows of its source, of a landing flow those of its own table. Exact;
-    starts no JVM.
+    Of a join each side by its own time. Raises TerminalError `no-arrival` and a usage error.
     """
-    from draindown.planning.lateness import as_dict
-    from draindown.planning.lateness import lateness as measured
+    from draindown.planning.lateness import as_dict, lateness
 
-    spec, out = setting(ctx).spec(pipeline), Output(as_json)
-    name = one_flow(spec, flow)
-    asked, allowed = _asked(spec, name, of, time)
-    found = measured(asked, [] if allowed is None else [allowed])
-    if plot is not None:
-        plot.write_text(_picture(f"{spec.pipeline}/{found.table}: {found.time}", found, allowed))
-        out.note(f"drawn in {plot}")
-    data = {"pipeline": spec.pipeline, "flow": name, "allowed_lateness": allowed, **as_dict(found)}
-    out.result(data, _text(spec.pipeline, found, allowed))
+    data, texts, codes = list[dict[str, Any]](), list[str](), list[Exit]()
+    timed = [(flow, one) for flow in derived_flows(spec, target) for one in _timed(spec, flow)]
+    if not timed:
+        raise typer.BadParameter("no flow of the target compares the time of its rows")
+    for flow, asked in timed:
+        allowed = getattr(spec.declared(flow), "allowed", None)
+        about = {"pipeline": spec.pipeline, "flow": flow, "allowed_lateness": allowed}
+        try:
+            found = lateness(asked, [] if allowed is None else [allowed])
+        except DraindownError as error:  # the other tables can be summarized
+            if len(timed) == 1:
+                raise
+            codes.append(exit_for(error))
+            data.append(about | {"error": error.as_dict()})
+            texts.append(not_done(spec.pipeline, flow, "summarized", error))
+            continue
+        data.append({**about, **as_dict(found)})
+        texts.append(_text(f"{spec.pipeline}/{flow}", found, allowed))
+    out.result(data, "\n\n".join(texts))
+    if codes:
+        raise typer.Exit(max(codes))
 
 
-def _asked(
-    spec: PipelineSpec, flow: str, of: str | None, time: str | None
-) -> tuple[Asked, int | None]:
-    """Return which rows are asked about, and which delay the flow accepts, in seconds. Raises a
-    usage error.
-    """
+def _timed(spec: PipelineSpec, flow: str) -> list[Asked]:
+    """Return, by table that a derived flow reads and has a time of, which rows are asked about."""
     from draindown.config.derived import DerivedFlow
     from draindown.planning.lateness import Asked
 
     declared, layout = spec.declared(flow), spec.layout(flow)
-    tables = (
-        {one.table: one for one in declared.source.read}
-        if isinstance(declared, DerivedFlow)
-        else {}
-    )
-    if of is not None and of not in (tables or [layout.table_name]):
-        known = ", ".join(tables) or layout.table_name
-        raise typer.BadParameter(f"flow {flow} has rows of {known}", param_hint="--table")
-    if not isinstance(declared, DerivedFlow):
-        if time is None:
-            raise typer.BadParameter(
-                f"say which column of table {layout.table_name} has the time of a row",
-                param_hint="--time",
-            )
-        return Asked(layout, time), None
-    table = tables[of or next(iter(tables))]
-    column = time or declared.derivation.timed_by(table.table)
-    if column is None:
-        raise typer.BadParameter(
-            f"a {declared.kind} has no time of its own: say which column of {table.table} has it",
-            param_hint="--time",
-        )
-    return Asked.of_source(layout, table, column), declared.allowed_lateness
+    assert isinstance(declared, DerivedFlow)
+    times = [(table, declared.derivation.timed_by(table.table)) for table in declared.source.read]
+    return [Asked.of_source(layout, table, time) for table, time in times if time is not None]
 
 
-def _text(pipeline: str, found: Lateness, allowed: int | None) -> str:
+def _text(flow: str, found: Lateness, allowed: int | None) -> str:
     from draindown.base.formatting import count, percent
 
     untimed = f", {count(found.untimed)} without one" if found.untimed else ""
-    said = f"{pipeline}/{found.table}  {count(found.rows, 'row')} by {found.time}{untimed}, of version {found.version}"
+    said = f"{flow} of {found.table}  {count(found.rows, 'row')} by {found.time}{untimed}, of version {found.version}"
     if not found.rows:
         return said
     covers = [
@@ -148,11 +114,3 @@ def _delay(seconds: float) -> str:
     from draindown.base.formatting import age
 
     return age(seconds) if seconds >= 0 else f"{age(-seconds)} early"
-
-
-def _picture(title: str, found: Lateness, allowed: int | None) -> str:
-    from draindown.pages.lateness import DayBar, Point, picture
-
-    curve = [Point(delay, at / 100) for at, delay in enumerate(found.percentiles, 1)]
-    days = [DayBar(one.day.isoformat(), one.median, one.p95, one.most) for one in found.days]
-    return picture(title, curve, days, allowed)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import shlex
@@ -17,20 +15,6 @@ from typing import Any
 from draindown.base.errors import DraindownError
 from draindown.base.formatting import columns, printable, printable_lines
 
-# A spreadsheet reads a cell that starts with one of these as a formula.
-_FORMULA = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\t",
-    "\r",
-    "\uff1d",
-    "\uff0b",
-    "\uff0d",
-    "\uff20",
-)  # the last four are full-width
-
 global_options: ContextVar[str] = ContextVar("global_options", default="")
 """Options given before the command's name, quoted for a shell. Commands in the output repeat
 them.
@@ -41,8 +25,8 @@ not the name.
 """
 _BARE = r"(?<![\w./-])draindown "
 _COMMAND = re.compile(
-    rf"{_BARE}(?=(?:init|validate|schema|plan|run|report|audit|lag|compact|doctor|reset|replay|rebuild"
-    r"|drill|gate|quarantine|sink|late|prove|explain|as-of|why|lateness|accept-loss|accept-files|forget-reader)\b)"
+    rf"{_BARE}(?=(?:init|validate|plan|run|compact|status|report|as-of|why|doctor|audit|drill|replay|reset|rebuild"
+    r"|gate|quarantine|input|late|sink)\b)"
 )
 
 
@@ -96,8 +80,10 @@ def pasteable(text: str) -> str:
 
 
 def _with_path(text: str, name: str, path: str) -> str:
-    words = re.compile(rf"{_BARE}((?:[a-z-]+ ){{1,2}}){re.escape(name)}(?![\w./-])")
-    return words.sub(lambda found: f"draindown {found[1]}{shlex.quote(path)}", text)
+    words = re.compile(rf"{_BARE}((?:[a-z-]+ ){{1,2}}){re.escape(name)}(/\w+)?(?![\w./-])")
+    return words.sub(
+        lambda found: f"draindown {found[1]}{shlex.quote(path + (found[2] or ''))}", text
+    )
 
 
 def _json(data: Any) -> str:
@@ -131,24 +117,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
     printable.
     """
     return "\n".join(columns([[name.upper() for name in header], *rows], right))
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]], header: Sequence[str]) -> str:
-    """Return rows as CSV. A cell that a spreadsheet would run as a formula gets a leading
-    apostrophe.
-    """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows([_cell(row.get(name)) for name in header] for row in rows)
-    return out.getvalue()
-
-
-def _cell(value: Any) -> str:
-    text = "" if value is None else value if isinstance(value, str) else str(value)
-    if isinstance(value, str) and (text.startswith(_FORMULA) or text.lstrip().startswith(_FORMULA)):
-        return f"'{printable(text)}"
-    return printable(text)
 
 
 def _colored(error: DraindownError) -> str:

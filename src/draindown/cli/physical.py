@@ -1,4 +1,4 @@
-"""The physical plan of the next run of a derived flow: the part of `explain` that starts Spark."""
+"""The physical plan of the next run of a derived flow: the part of `plan --explain` that starts Spark."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def physical(here: Setting, spec: PipelineSpec, flow: str) -> Physical | None:
     )
     request = here.request(spec, flow, "drain", new_run_id())
     with DriverLog.of(request.layout, request.run_id, request.step) as log:
-        spark = session(f"draindown {spec.pipeline} explain", log=log)
+        spark = session(f"draindown {spec.pipeline} plan", log=log)
         try:
             return planned(spark, batch)
         finally:

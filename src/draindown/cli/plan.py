@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from draindown.base.errors import DraindownError
 from draindown.base.exits import exit_for
-from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.cli.context import Flows, Json, Setting, flows, new_run_id, setting
 from draindown.cli.failures import naming
 from draindown.cli.inspect import unnamed as unnamed_drift
 from draindown.cli.output import Output, not_done
@@ -24,14 +24,36 @@ if TYPE_CHECKING:
 
 
 def plan(
-    ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False
+    ctx: typer.Context,
+    target: Flows,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Explain derived flows: query, what a change touches, what the next run reads.",
+        ),
+    ] = False,
+    physical: Annotated[
+        bool,
+        typer.Option(
+            "--physical", help="With --explain: Spark's plan of the next run too; starts a JVM."
+        ),
+    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Show what waits and what a run would do now. Starts no JVM."""
     from draindown.lease.holder import holder
 
     here = setting(ctx)
-    spec = here.spec(pipeline)
-    found, failed = _planned(here, spec, flows(spec, flow))
+    spec = here.spec(target.pipeline)
+    if physical and not explain:
+        raise typer.BadParameter("it is part of --explain: say that too", param_hint="--physical")
+    if explain:
+        from draindown.cli.explaining import explain as explained
+
+        explained(here, spec, target, Output(as_json), with_physical=physical)
+        return
+    found, failed = _planned(here, spec, flows(spec, target))
     holders = {name: holder(spec.layout(name), patient=False) for name in found}
     unnamed = {
         name: [row for row in unnamed_drift(spec, name) if row["kind"] == "new-field"]
@@ -64,7 +86,7 @@ def plan(
     texts |= {
         name: not_done(spec.pipeline, name, "planned", error) for name, error in failed.items()
     }
-    text = "\n\n".join(texts[name] for name in flows(spec, flow))
+    text = "\n\n".join(texts[name] for name in flows(spec, target))
     Output(as_json).result({"pipeline": spec.pipeline, "master": master(), "flows": data}, text)
     if failed:
         raise typer.Exit(max(map(exit_for, failed.values())))
@@ -79,7 +101,7 @@ def _planned(
     found, failed = {}, {}
     for name in names:
         try:
-            with naming(f"draindown plan {spec.pipeline} --flow {name}"):
+            with naming(f"draindown plan {spec.pipeline}/{name}"):
                 found[name] = planned(here, spec, name)
         except DraindownError as error:
             if len(names) == 1:
@@ -141,7 +163,7 @@ def _plan_text(
         lines.append(f"  follows  {after}")
     if part.parked:
         pipeline, flow = where.split("/")
-        command = f"draindown quarantine list {pipeline} --flow {flow} --files"
+        command = f"draindown input list {pipeline}/{flow}"
         lines.append(
             f"  parked   {count(part.parked, part.backlog.unit)} until someone decides   ({command})"
         )
@@ -176,4 +198,6 @@ def _drift_line(fields: list[dict[str, Any]], pipeline: str, flow: str) -> str:
         ", ..." if len(fields) > 3 else ""
     )
     many = count(len(fields), "field")
-    return f"  fields   {many} kept in _rescued_data: {shown}   (draindown report {pipeline} --flow {flow} --drift)"
+    return (
+        f"  fields   {many} kept in _rescued_data: {shown}   (draindown report {pipeline}/{flow})"
+    )

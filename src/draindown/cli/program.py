@@ -20,27 +20,26 @@ from draindown.base import panics
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.cli import (
+    auditing,
     authoring,
     drilling,
-    explaining,
     history,
     inspect,
-    lateness,
-    moved_files,
-    proving,
     recovery,
+    renamed,
     running,
     why,
 )
 from draindown.cli.context import Setting, nearest_root
 from draindown.cli.failures import named
 from draindown.cli.gate import gate
-from draindown.cli.lag import lag
+from draindown.cli.inputs import input_
 from draindown.cli.late import late
 from draindown.cli.output import Output, by_path, global_options
 from draindown.cli.plan import plan
 from draindown.cli.quarantine import quarantine
 from draindown.cli.sinks import sink
+from draindown.cli.status import status
 
 _EPILOG = """
 Examples:
@@ -49,37 +48,33 @@ Examples:
 
   draindown plan flights                          what waits, and what a run would do
 
+  draindown status                                all flows at a glance
+
   draindown audit flights                         recount everything from raw input
 
-PIPELINE is a name from dags/pipelines/ or the path of a YAML file.
+TARGET is PIPELINE or PIPELINE/FLOW. PIPELINE is a name from dags/pipelines/ or the path of a YAML file.
 
 Exit codes: 0 done, 1 findings, 2 usage, 65 gate failed, 70 crash, 75 try again, 78 needs a person.
 """
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "init": authoring.init,
     "validate": authoring.validate,
-    "schema": authoring.schema,
     "plan": plan,
-    "explain": explaining.explain,
     "run": running.run,
+    "compact": running.compact,
+    "status": status,
     "report": inspect.report,
-    "audit": inspect.audit,
-    "prove": proving.prove,
     "as-of": history.as_of,
     "why": why.why,
-    "lateness": lateness.lateness,
-    "lag": lag,
-    "compact": running.compact,
     "doctor": inspect.doctor,
-    "reset": recovery.reset,
-    "replay": recovery.replay,
-    "rebuild": recovery.rebuild,
-    "accept-loss": recovery.accept_loss,
-    "accept-files": moved_files.accept_files,
-    "forget-reader": recovery.forget_reader,
+    "audit": auditing.audit,
     "drill": drilling.drill,
+    "replay": recovery.replay,
+    "reset": recovery.reset,
+    "rebuild": recovery.rebuild,
     "gate": gate,
     "quarantine": quarantine,
+    "input": input_,
     "late": late,
     "sink": sink,
 }
@@ -182,6 +177,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     global_options.set("")
     by_path.set({})
+    if sentence := renamed.told(arguments):
+        typer.echo(sentence, err=True)
+        return Exit.USAGE
     for stream in (sys.stdout, sys.stderr):
         # a terminal that can't encode a character must not fail the command
         if hasattr(stream, "reconfigure"):

@@ -1,5 +1,5 @@
-"""Commands of recovery: reset, replay, rebuild, and what lets a flow go on without input or a
-reader that is gone.
+"""Commands of recovery: reset, replay, rebuild, and what lets a table go on without a reader that
+is gone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from draindown.base.run_size import largest, size_of
 from draindown.cli.context import (
     Json,
     OneFlow,
-    PipelineName,
+    Setting,
+    Target,
     Yes,
     new_run_id,
     one_flow,
@@ -58,8 +59,7 @@ _Ranges = Annotated[
 
 def reset(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
+    target: OneFlow,
     accept_missing: _AcceptMissing = False,
     table_aside: Annotated[
         bool,
@@ -81,7 +81,7 @@ def reset(
     from draindown.recovery.opening import Needs
 
     here, out = setting(ctx), Output(as_json)
-    request = request_of(here, pipeline, flow)
+    request = request_of(here, target)
     if undo:
         if table_aside:
             raise typer.BadParameter("an undo moves no table", param_hint="--table-aside")
@@ -103,37 +103,31 @@ def reset(
             check=opened.check,
             epoch=opened.layout.epoch,
         )
-    follow = f"draindown run {plan.pipeline} --flow {plan.flow}"
+    follow = f"draindown run {plan.pipeline}/{plan.flow}"
     out.result(
         plan.as_dict() | {"next": follow}, f"generation {plan.generation} is live; next: {follow}"
     )
 
 
-def forget_reader(
-    ctx: typer.Context,
-    pipeline: PipelineName,
-    reader: Annotated[
-        str, typer.Argument(metavar="READER", help="The flow that read: FLOW, or PIPELINE/FLOW.")
-    ],
-    flow: OneFlow = None,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
-    """Keep nothing more of a table for a flow that read it, and is gone from the project."""
+def drop_reader(here: Setting, target: Target, reader: str, yes: bool, out: Output) -> None:
+    """Keep nothing more of a table for a flow that read it, and is gone from the project. `reader`:
+    FLOW, or PIPELINE/FLOW.
+    """
     from draindown.sources.tables import readers, registered
 
-    here, out = setting(ctx), Output(as_json)
-    request = request_of(here, pipeline, flow)
-    spec = request.spec
+    request = request_of(here, target)
     of, _, name = reader.rpartition("/")
-    of = of or spec.pipeline
+    of = of or request.spec.pipeline
     readers.refuse_declared(request, of, name)
     out.note(
         f"keep no more of table {request.layout.table_name} for {of}/{name}; if it reads again, it begins anew"
     )
     refuse_without(yes)
     registered.forget(request.layout, of, name)
-    out.result({"forgotten": f"{of}/{name}"}, f"{of}/{name} is forgotten")
+    out.result(
+        {"dropped": f"{of}/{name}"},
+        f"{of}/{name} is dropped; the next compaction removes what was kept for it",
+    )
 
 
 def _opened(request: Request, needs: Needs, *words: str) -> AbstractContextManager[OpenFlow]:
@@ -144,7 +138,7 @@ def _opened(request: Request, needs: Needs, *words: str) -> AbstractContextManag
 
     verb, *options = words
     again = " ".join(
-        ["draindown", verb, request.spec.pipeline, "--flow", request.flow, *options, "--yes"]
+        ["draindown", verb, f"{request.spec.pipeline}/{request.flow}", *options, "--yes"]
     )
     return open_flow(
         request.spec, request.flow, needs, owner=person(), run_id=request.run_id, again=again
@@ -191,7 +185,7 @@ def _plan_text(plan: ResetPlan) -> str:
         if plan.damaged or plan.table_aside or plan.hidden_aside
         else "  final        no --undo: which generation was live before can't be told"
         if plan.kept is None
-        else f"  kept         generation {plan.kept}, for: draindown reset {plan.pipeline} --flow {plan.flow} --undo",
+        else f"  kept         generation {plan.kept}, for: draindown reset {plan.pipeline}/{plan.flow} --undo",
     ]
     return "\n".join(lines)
 
@@ -212,50 +206,9 @@ def _meaning(plan: ResetPlan) -> str:
     )
 
 
-def accept_loss(
-    ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
-    ranges: Annotated[
-        list[str] | None,
-        typer.Option("--range", help="A range that is lost, as this command lists it. Repeatable."),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All ranges that are lost now.")] = False,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for those who ask later.")] = "",
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
-    """Go on without input that is lost at the source. Without --range or --all, list what is
-    lost.
-    """
-    from draindown.recovery import losses
-
-    here, out = setting(ctx), Output(as_json)
-    request = request_of(here, pipeline, flow)
-    lost = losses.found(request)
-    out.note("\n".join(f"{name}: {why}" for name, why in lost.items()) or "nothing is lost")
-    wanted = list(lost) if every else ranges or []
-    if not wanted:
-        follow = f'draindown accept-loss {request.spec.pipeline} --flow {request.flow} --all --reason "..." --yes'
-        told = {"lost": lost, "accepted": []} | ({"next": follow} if lost else {})
-        out.result(
-            told,
-            f"nothing was changed; to accept all of it: {follow}"
-            if lost
-            else "nothing was changed",
-        )
-        return
-    if not reason:
-        raise typer.BadParameter("say why, for those who ask later", param_hint="--reason")
-    refuse_without(yes)
-    losses.accept(request, wanted, by=person(), note=reason)
-    out.result({"lost": lost, "accepted": wanted}, f"accepted: {', '.join(wanted)}")
-
-
 def replay(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
+    target: OneFlow,
     since: _Since = None,
     until: _Until = None,
     files: _Files = None,
@@ -274,13 +227,13 @@ def replay(
     from draindown.sources.registry import source_of
 
     here, out = setting(ctx), Output(as_json)
-    spec = here.spec(pipeline)
+    spec = here.spec(target.pipeline)
     # paths are relative to the working directory, not to the project root
     units = (*(absolute(name) for name in files or ()), *(ranges or ()))
     asked = Again(
         since=_time(since, "--from"), until=_time(until, "--to"), units=units, again=again
     )
-    request = here.request(spec, one_flow(spec, flow), "drain", new_run_id(), replay=asked)
+    request = here.request(spec, one_flow(spec, target), "drain", new_run_id(), replay=asked)
     found = replay_plan.find(request)
     source = source_of(request)
     out.note(_replay_text(found, source.unit, derived=spec.is_derived(request.flow)))
@@ -292,16 +245,13 @@ def replay(
     from draindown.cli.running import drain_instead
 
     once_more = " --again" if again else ""
-    command = (
-        f"draindown replay {spec.pipeline} --flow {request.flow} {found.asked}{once_more} --yes"
-    )
+    command = f"draindown replay {spec.pipeline}/{request.flow} {found.asked}{once_more} --yes"
     drain_instead(here, spec, request.flow, out, replay=asked, command=command)
 
 
 def rebuild(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: OneFlow = None,
+    target: OneFlow,
     accept_missing: _AcceptMissing = False,
     drop_foreign: Annotated[
         bool,
@@ -322,7 +272,7 @@ def rebuild(
     from draindown.recovery.foreign_undone import refuse_undone
 
     here, out = setting(ctx), Output(as_json)
-    request = request_of(here, pipeline, flow)
+    request = request_of(here, target)
     spec = request.spec
     if abort:
         _abort(request, yes, out)

@@ -17,10 +17,10 @@ from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import count, printable
 from draindown.base.run_size import RunSize, largest
+from draindown.cli import recovery
 from draindown.cli.context import (
-    Flow,
+    Flows,
     Json,
-    PipelineName,
     Setting,
     flows,
     new_run_id,
@@ -123,8 +123,7 @@ class _Run:
 
 def run(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: Flow = None,
+    target: Flows,
     max_batches: Annotated[
         int | None, typer.Option(min=1, help="Stop after this many batches.")
     ] = None,
@@ -143,13 +142,13 @@ def run(
     run card.
     """
     here, out = setting(ctx), Output(as_json)
-    spec = here.spec(pipeline)
+    spec = here.spec(target.pipeline)
     this = _Run(
         here, spec, out, {"max_batches": max_batches, "max_duration": _seconds(max_duration)}
     )
     asked: dict[Step, bool] = {"drain": True, "check": check, "compact": compact}
     left_out = [step for step in asked if not asked[step]]
-    names = flows(spec, flow)
+    names = flows(spec, target)
     above = {name: set(spec.graph.upstream(name)) & set(names) for name in names}
     first, later = (
         [name for name in names if not above[name]],
@@ -194,22 +193,32 @@ def _steps(
 
 def compact(
     ctx: typer.Context,
-    pipeline: PipelineName,
-    flow: Flow = None,
+    target: Flows,
     force: Annotated[
         bool, typer.Option("--force", help="Compact even without evidence that it pays.")
     ] = False,
+    drop_reader: Annotated[
+        str | None,
+        typer.Option(
+            help="Compact nothing: keep no more old files for this flow, which is gone. FLOW, or PIPELINE/FLOW."
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --drop-reader: do it.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compact the tables and remove old files, where Delta's log shows that it pays. Changes no
     row.
     """
     here = setting(ctx)
-    spec = here.spec(pipeline)
-    command = f"draindown compact {spec.pipeline}{f' --flow {flow}' if flow else ''}{' --force' if force else ''}"
+    if drop_reader is not None:
+        recovery.drop_reader(here, target, drop_reader, yes, Output(as_json))
+        return
+    spec = here.spec(target.pipeline)
+    of = "/".join(filter(None, (spec.pipeline, target.flow)))
+    command = f"draindown compact {of}{' --force' if force else ''}"
     this = _Run(here, spec, Output(as_json), {"force": force, "command": command})
     with _spark(this, size="small") as spark:
-        for name in flows(spec, flow):
+        for name in flows(spec, target):
             if this.may_run(name):
                 _step(this, this.request(name, "compact"), spark)
     this.finish()
@@ -239,7 +248,7 @@ def _plans(
     for name in names:
         started = now()
         try:
-            with naming(f"draindown plan {this.spec.pipeline} --flow {name}"):
+            with naming(f"draindown plan {this.spec.pipeline}/{name}"):
                 request = this.request(name, "plan")
                 this.sources[name] = source_of(request)
                 report = planned(request, left_out, this.sources[name])
@@ -351,9 +360,7 @@ def withdraw_rows(
     from draindown.spark.job.main import attempt
     from draindown.spark.runs.withdrawal import Plan, refuse_impossible, withdraw
 
-    command = (
-        f"draindown gate quarantine {spec.pipeline} {shlex.quote(expectation)} --flow {flow} --yes"
-    )
+    command = f"draindown gate withdraw {spec.pipeline}/{flow} {shlex.quote(expectation)} --yes"
     this = _Run(here, spec, out, {"command": command})
     request, plans = this.request(flow, "drain"), list[Plan]()
     refuse_impossible(request, expectation)
@@ -381,7 +388,7 @@ def withdraw_rows(
     refuse_without(yes)
     if this.exit == Exit.DONE:
         out.note(
-            f"next: draindown run {spec.pipeline} --flow {flow}   # judges the rest, and publishes it"
+            f"next: draindown run {spec.pipeline}/{flow}   # judges the rest, and publishes it"
         )
     this.finish()
 
@@ -393,11 +400,11 @@ def _withdrawal_text(plan: Plan) -> str:
         [printable("NULL" if value is None else value, 200) for value in row.values()]
         for row in plan.sample
     ]
-    back = f"draindown quarantine replay {plan.pipeline} --flow {plan.flow} --reason"
+    back = f"draindown quarantine release {plan.pipeline}/{plan.flow} --reason"
     reason = shlex.quote(f"{withdrawals.REASON}{plan.expectation}")
     return "\n".join(
         [
-            f"gate quarantine {plan.pipeline}/{plan.flow}: {count(plan.rows)} of {count(plan.judged, 'row')} not yet "
+            f"gate withdraw {plan.pipeline}/{plan.flow}: {count(plan.rows)} of {count(plan.judged, 'row')} not yet "
             f"published make {printable(plan.expectation)} fail: {printable(plan.wants)}",
             *(
                 f"  {line}"
@@ -426,7 +433,7 @@ def rebuild_table(
     from draindown.spark.runs.rebuild import rebuild
 
     words = " --accept-missing" * accept_missing + " --drop-foreign" * drop_foreign
-    command = f"draindown rebuild {spec.pipeline} --flow {flow}{words} --yes"
+    command = f"draindown rebuild {spec.pipeline}/{flow}{words} --yes"
     this = _Run(here, spec, out, {"command": command})
     request = this.request(flow, "drain")
     with _spark(this, size=size) as spark:

@@ -1,4 +1,4 @@
-"""Commands for sinks: list them, fill one from the table, give up a batch on its way to one."""
+"""Commands for sinks: list them, resync one with the table, give up a batch on its way to one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draindown.cli.context import (
-    Flow,
+    Flows,
     Json,
     OneFlow,
-    PipelineName,
+    Target,
     Yes,
     flows,
     new_run_id,
@@ -18,7 +18,6 @@ from draindown.cli.context import (
     one_flow,
     person,
     refuse_without,
-    request_of,
     setting,
 )
 from draindown.cli.output import Output, table
@@ -31,19 +30,17 @@ sink = typer.Typer(
     no_args_is_help=True,
     help="Where batches go beside the table, and whether it holds all it should.",
 )
-SinkName = Annotated[str, typer.Option("--sink", help="The sink, by its name in `sinks`.")]
+SinkName = Annotated[str, typer.Argument(metavar="SINK", help="The sink, by its name in `sinks`.")]
 
 
 @sink.command("list")
-def list_(
-    ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False
-) -> None:
+def list_(ctx: typer.Context, target: Flows, as_json: Json = False) -> None:
     """List the sinks with the newest batch that each got, and whether it must be filled. Asks no
     sink.
     """
     here = setting(ctx)
-    spec, rows = here.spec(pipeline), list[dict[str, Any]]()
-    for name in flows(spec, flow):
+    spec, rows = here.spec(target.pipeline), list[dict[str, Any]]()
+    for name in flows(spec, target):
         rows += _states(here.request(spec, name, "plan", new_run_id()))
     names = ("flow", "sink", "kind", "from", "newest", "stale")
     cells = [
@@ -56,9 +53,9 @@ def list_(
 
 
 @sink.command()
-def fill(
+def resync(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    target: OneFlow,
     name: SinkName,
     accept_missing: Annotated[
         bool,
@@ -67,7 +64,6 @@ def fill(
             help="Go on if the version from before a rebuild is gone: keys it alone had may stay.",
         ),
     ] = False,
-    flow: OneFlow = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -76,19 +72,21 @@ def fill(
     """
     from draindown.base.formatting import count
 
-    request, out = _request(ctx, pipeline, flow, name), Output(as_json)
+    request, out = _request(ctx, target, name), Output(as_json)
     (state,) = (row for row in _states(request) if row["sink"] == name)
     out.note(
         f"sink {name} of {request.spec.pipeline}/{request.flow} is stale: {state['stale'] or 'no'}"
     )
     refuse_without(yes)
-    done = _fill(request, name, out, accept_missing)
+    done = _resynced(request, name, out, accept_missing)
     gone = (
         "it can't delete what the table doesn't have"
         if done.deleted is None
         else f"{done.deleted:,} deleted there"
     )
-    text = f"filled sink {name} from version {done.version}: {count(done.rows, 'row')} sent, {gone}"
+    text = (
+        f"resynced sink {name} from version {done.version}: {count(done.rows, 'row')} sent, {gone}"
+    )
     if done.compared:
         bases = " and ".join(map(str, done.compared))
         since = f"compared version {done.version} with {bases}, from before a rebuild: {done.gone:,} deleted for it"
@@ -104,9 +102,9 @@ def fill(
 @sink.command()
 def skip(
     ctx: typer.Context,
-    pipeline: PipelineName,
+    target: OneFlow,
     name: SinkName,
-    reason: Annotated[
+    note: Annotated[
         str, typer.Option(help="Why, for those who read it later.", callback=not_empty)
     ],
     key: Annotated[
@@ -115,7 +113,6 @@ def skip(
             help="Only the row with this key, as JSON: the error names it.", callback=not_empty
         ),
     ] = None,
-    flow: OneFlow = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -128,9 +125,9 @@ def skip(
     from draindown.flow import sink_columns, sink_state
     from draindown.recovery.opening import Needs, open_flow
 
-    request, out = _request(ctx, pipeline, flow, name, had=key is None), Output(as_json)
+    request, out = _request(ctx, target, name, had=key is None), Output(as_json)
     if key is not None:
-        _skip_row(request, name, _key(request, name, key), reason, yes, out)
+        _skip_row(request, name, _key(request, name, key), note, yes, out)
         return
     waiting = sink_state.in_flight(request.layout).get(name)
     if waiting is None:
@@ -151,8 +148,8 @@ def skip(
                 [], f"another batch is on its way to sink {name} now, or none: nothing was given up"
             )
             return
-        lost = sink_state.give_up(opened.layout, name, by=person(), reason=reason)
-    again = f"draindown run {request.spec.pipeline} --flow {request.flow}"
+        lost = sink_state.give_up(opened.layout, name, by=person(), reason=note)
+    again = f"draindown run {request.spec.pipeline}/{request.flow}"
     is_there = name in request.declared.sinks
     then = f"next: {again}" + f", then {sink_columns.fill_command(request, name)}" * is_there
     out.result(
@@ -161,14 +158,14 @@ def skip(
 
 
 def _skip_row(
-    request: Request, name: str, key: dict[str, str], reason: str, yes: bool, out: Output
+    request: Request, name: str, key: dict[str, str], note: str, yes: bool, out: Output
 ) -> None:
     from dataclasses import asdict
 
     from draindown.flow import sink_state
     from draindown.recovery.opening import Needs, open_flow
 
-    where = f"{request.spec.pipeline} --flow {request.flow}"
+    where = f"{request.spec.pipeline}/{request.flow}"
     waiting, filling = sink_state.on_its_way(request.layout, name)
     if waiting is None and filling is None:
         out.result([], f"nothing is on its way to sink {name}: there is no row to give up")
@@ -179,10 +176,8 @@ def _skip_row(
     with open_flow(
         request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id
     ) as opened:
-        found = sink_state.skip_row(opened.layout, name, key, by=person(), reason=reason)
-    then = (
-        f"draindown run {where}" if waiting else f"draindown sink fill {where} --sink {name} --yes"
-    )
+        found = sink_state.skip_row(opened.layout, name, key, by=person(), reason=note)
+    then = f"draindown run {where}" if waiting else f"draindown sink resync {where} {name} --yes"
     out.result([asdict(found)] if found else [], f"gave up the row; next: {then}")
 
 
@@ -205,7 +200,7 @@ def _key(request: Request, name: str, text: str) -> dict[str, str]:
     return found
 
 
-def _fill(request: Request, name: str, out: Output, accept_missing: bool) -> Filled:
+def _resynced(request: Request, name: str, out: Output, accept_missing: bool) -> Filled:
     from draindown.flow.at_work import at_work
     from draindown.runs.driver_log import DriverLog
     from draindown.spark.runs.sink_fill import fill
@@ -223,18 +218,17 @@ def _fill(request: Request, name: str, out: Output, accept_missing: bool) -> Fil
         stop(spark)
 
 
-def _request(
-    ctx: typer.Context, pipeline: str, flow: str | None, name: str, *, had: bool = False
-) -> Request:
+def _request(ctx: typer.Context, target: Target, name: str, *, had: bool = False) -> Request:
     """Return the request about the flow that has the sink, or `had` it once. Raises a usage error
     if none does.
     """
     from draindown.flow import sink_state
 
     here = setting(ctx)
-    spec = here.spec(pipeline)
-    having = [one for one in flows(spec, flow) if name in spec.declared(one).sinks]
-    request = request_of(here, pipeline, having[0] if len(having) == 1 else one_flow(spec, flow))
+    spec = here.spec(target.pipeline)
+    having = [one for one in flows(spec, target) if name in spec.declared(one).sinks]
+    flow = having[0] if len(having) == 1 else one_flow(spec, target)
+    request = here.request(spec, flow, "drain", new_run_id())
     known = request.declared.sinks
     if name not in known and not (had and name in sink_state.names(request.layout)):
         raise typer.BadParameter(

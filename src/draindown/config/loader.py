@@ -367,7 +367,7 @@ def _not_found(argument: str, directory: Path, known: list[str]) -> TerminalErro
         found=f"no such pipeline; {there}{near(argument, known)}",
         next=f"draindown plan {shlex.quote(close)}"
         if close
-        else "draindown lag"
+        else "draindown status"
         if known
         else "draindown init",
     )

@@ -216,8 +216,8 @@ class PipelineSpec(Model):
                 found=f"it is derived from {found.source}: it has no input files, rules or quarantine",
                 changed="nothing",
                 next=[
-                    f"draindown reset {self.pipeline} --flow {name}   # computes it again, and writes what differs",
-                    f"draindown plan {self.pipeline} --flow {name}   # what waits at its source",
+                    f"draindown reset {self.pipeline}/{name}   # computes it again, and writes what differs",
+                    f"draindown plan {self.pipeline}/{name}   # what waits at its source",
                 ],
             )
         return found

@@ -48,7 +48,7 @@ def _look_at_late(desk: Desk, first: int) -> None:
         desk.say("late", ", ".join(f"{count(number)} {state}" for state, number in sums.items()))
     if sums["open"]:
         text = f"{count(sums['open'], 'row')} came later than the flow accepts, and nobody has decided about them"
-        where = f"draindown late list {desk.layout.pipeline} --flow {desk.layout.flow}"
+        where = f"draindown late list {desk.layout.pipeline}/{desk.layout.flow}"
         desk.note("late-rows", "late", text, where)
 
 
@@ -62,7 +62,7 @@ def _look_at_proof(desk: Desk) -> None:
         desk.wrong("proof-failed", "proof", text, desk.compare)
     else:
         text = f"{last.differs} in version {last.table_version}; nobody has proven version {table.version} since"
-        desk.note("proof-outdated", "proof", text, desk.command("prove"))
+        desk.note("proof-outdated", "proof", text, desk.command("audit"))
 
 
 def look_at_readers(desk: Desk, request: Request) -> None:
@@ -102,17 +102,11 @@ def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
             if reader.pipeline == desk.layout.pipeline
             else f"{reader.pipeline}/{reader.flow}"
         )
-        forget = (
-            f"draindown forget-reader {desk.layout.pipeline} {name} --flow {desk.layout.flow} --yes"
-        )
+        forget = f"draindown compact {desk.layout.pipeline}/{desk.layout.flow} --drop-reader {name} --yes"
         desk.note("reader-undeclared", "readers", text, forget)
     elif one.age(at) >= GONE:
         text = f"{reader} has not read what changed since {one.since:%Y-%m-%d}: it is not kept for it any more"
-        told = (
-            _run(one)
-            if reader.sinks
-            else f"draindown doctor {reader.pipeline} --flow {reader.flow}"
-        )
+        told = _run(one) if reader.sinks else f"draindown doctor {reader.pipeline}/{reader.flow}"
         desk.wrong("reader-gone", "readers", text, told)
     elif one.age(at) >= BEHIND:
         text = f"{reader} has not read what changed since {one.since:%Y-%m-%d}: old files stay for it until it is "
@@ -121,5 +115,5 @@ def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
 
 def _run(one: Waiting) -> str:
     if one.reader.sinks:
-        return f"draindown sink list {one.reader.pipeline} --flow {one.reader.flow}   # names what must be filled"
-    return f"draindown run {one.reader.pipeline} --flow {one.reader.flow}"
+        return f"draindown sink list {one.reader.pipeline}/{one.reader.flow}   # names what must be filled"
+    return f"draindown run {one.reader.pipeline}/{one.reader.flow}"

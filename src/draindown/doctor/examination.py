@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from draindown.base.errors import DraindownError
 from draindown.base.formatting import shortened
@@ -57,9 +56,7 @@ def examine(request: Request) -> Examination:
     """
     layout = request.layout
     kind = request.declared.target.kind
-    is_derived = isinstance(request.declared, DerivedFlow)
-    recount: Literal["audit", "prove"] = "prove" if is_derived else "audit"
-    desk = Desk(layout, source_of(request), kind.memory, recount)
+    desk = Desk(layout, source_of(request), kind.memory)
     _look(desk, "state", _remember)
     if desk.unlooked or desk.symptoms:
         return Examination(
@@ -138,7 +135,7 @@ def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
             error.code,
             part,
             error.found,
-            error.next[0] if error.next else desk.command(desk.recount),
+            error.next[0] if error.next else desk.command("audit"),
         )
     except PermissionError as error:
         desk.unlooked.append(f"{part}: {error}")

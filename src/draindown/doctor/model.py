@@ -47,10 +47,10 @@ class Examination:
 
     @property
     def exit(self) -> int:
-        """Exit code: 0 if healthy, 1 if something is wrong, 2 if a part could not be examined."""
+        """Exit code: 0 if healthy, 1 if something is wrong, 75 if a part could not be examined."""
         if any(symptom.level == "wrong" for symptom in self.symptoms):
             return Exit.FINDINGS
-        return Exit.USAGE if self.unlooked else Exit.DONE
+        return Exit.TRY_AGAIN if self.unlooked else Exit.DONE
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as a JSON-ready dict."""
@@ -97,14 +97,12 @@ class Examination:
 class Desk:
     """Collects the results of an examination in progress.
 
-    `memory`: the table beside the target that its kind writes, or empty. `recount`: the verb that
-    compares each row of the table, `prove` for a derived flow.
+    `memory`: the table beside the target that its kind writes, or empty.
     """
 
     layout: FlowHome
     _source: Source | None = None
     memory: str = ""
-    recount: Literal["audit", "prove"] = "audit"
     looked: dict[str, str] = field(default_factory=dict)
     symptoms: list[Symptom] = field(default_factory=list)
     unlooked: list[str] = field(default_factory=list)
@@ -159,4 +157,4 @@ class Desk:
 
     def command(self, verb: str, rest: str = "") -> str:
         """Return a draindown command for this flow."""
-        return f"draindown {verb} {self.layout.pipeline} --flow {self.layout.flow}{rest}"
+        return f"draindown {verb} {self.layout.pipeline}/{self.layout.flow}{rest}"

@@ -95,7 +95,7 @@ def _look_at_losses(desk: Desk, source: Perishable, reading: Mapping[int, int]) 
                 else f"the rebuild of generation {generation}"
             )
             text = f"{count(len(lost), 'range')} pinned for {whose} and gone: {shown}"
-            desk.wrong("input-lost", "source", text, desk.command("accept-loss"))
+            desk.wrong("input-lost", "source", text, desk.command("input list"))
 
 
 def _look_at_schedule(desk: Desk, spec: PipelineSpec, found: Look, at: datetime) -> None:

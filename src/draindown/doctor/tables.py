@@ -92,7 +92,7 @@ def _deciding(desk: Desk, flow: FlowSpec | DerivedFlow, newest: ForeignCommit) -
         return foreign.deciding(desk.layout, flow, newest)
     proof = proven.newest(desk.layout)
     failed = proof is not None and not proof.holds and proof.is_of(desk.layout.tables.target)
-    return desk.compare if failed else desk.command(desk.recount)
+    return desk.compare if failed else desk.command("audit")
 
 
 def look_at_metadata(desk: Desk, flow: FlowSpec | DerivedFlow) -> None:
@@ -118,7 +118,7 @@ def look_at_ledger(desk: Desk) -> None:
     newest = desk.layout.tables.target.last(desk.layout.app_id(desk.generation, "rows"))
     if desk.at_work:
         return
-    held, audit = 0 if newest is None else newest + 1, desk.command(desk.recount)
+    held, audit = 0 if newest is None else newest + 1, desk.command("audit")
     if numbers.rows > numbers.batches:
         text = f"{count(numbers.rows - numbers.batches, 'row')} too many"
         desk.wrong("ledger-double-batch", "ledger", text, audit)

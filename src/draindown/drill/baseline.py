@@ -13,7 +13,6 @@ from typing import Any
 
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
-from draindown.base.formatting import count
 from draindown.drill import process
 from draindown.drill.compare import Control
 from draindown.drill.faults import Conditions
@@ -99,11 +98,10 @@ class Baseline:
             yield running
 
 
-def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell) -> Baseline:
-    """Drain a copy without faults. `nth`: the batch for the faults, from 1; None for the middle one
-    that changes rows.
+def make(scratch: Scratch, *, times: int, seed: int, tell: Tell) -> Baseline:
+    """Drain a copy without faults. Faults strike the middle one of the batches that change rows.
 
-    Raises TerminalError `control-failed`, `nothing-to-drill`, `no-such-batch`.
+    Raises TerminalError `control-failed`, `nothing-to-drill`.
     """
     project = scratch.project("control")
     tell("a drain without a fault, to compare with")
@@ -118,16 +116,10 @@ def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell
             found="none of it can be read: all was parked",
             next="draindown drill --max-files 1000 all PIPELINE",
         )
-    struck = _middle(ledger) if nth is None else nth
-    if struck > len(ledger):
-        raise TerminalError(
-            "no-such-batch",
-            tried=f"strike batch {struck}",
-            found=f"the input makes {count(len(ledger), 'batch', 'batches')}",
-            next=f"draindown drill all PIPELINE --batch {len(ledger)}",
-        )
     control = Control(project.layout, scratch.spec.flow(scratch.flow))
-    return Baseline(scratch, control, project, ledger, struck, _seconds(project), times, seed, tell)
+    return Baseline(
+        scratch, control, project, ledger, _middle(ledger), _seconds(project), times, seed, tell
+    )
 
 
 def _middle(ledger: Sequence[Mapping[str, int]]) -> int:
@@ -179,7 +171,7 @@ def run_words(project: Project) -> tuple[str, ...]:
     """Return the arguments of a plain run without check and compaction: a part of the input may
     fail the gate.
     """
-    return ("run", project.spec.pipeline, "--flow", project.flow, "--no-check", "--no-compact")
+    return ("run", f"{project.spec.pipeline}/{project.flow}", "--no-check", "--no-compact")
 
 
 def call(project: Project, patience: float, *words: str) -> Ended:

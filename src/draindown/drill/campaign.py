@@ -22,7 +22,7 @@ from draindown.drill.result import Drill, Result
 from draindown.drill.sandbox import prepare, refuse_bad_place
 from draindown.lake.table import UNREADABLE
 
-_HINDERED = ("fault-does-not-apply", "nothing-to-drill", "no-such-batch")
+_HINDERED = ("fault-does-not-apply", "nothing-to-drill")
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ class Campaign:
     """What to drill.
 
     `fault`: a name or `faults.ALL`; `scratch`: the directory for the copies; `max_files`,
-    `max_bytes`: how much input is copied; `batch`: the batch for the faults, from 1, None for the
-    middle one; `times`, `seed`: of `kill-at-random`.
+    `max_bytes`: how much input is copied; `times`, `seed`: of `kill-at-random`.
     """
 
     spec: PipelineSpec
@@ -41,7 +40,6 @@ class Campaign:
     scratch: Path
     max_files: int
     max_bytes: int
-    batch: int | None = None
     times: int = 3
     seed: int = 1
 
@@ -54,7 +52,7 @@ def play(campaign: Campaign, tell: Tell) -> Drill:
     inspection.
 
     Raises TerminalError `unknown-fault`, `fault-does-not-apply`, `nothing-to-drill`,
-    `control-failed`, `no-such-batch`, `scratch-in-use`, `source-missing`.
+    `control-failed`, `scratch-in-use`, `source-missing`.
     """
     if campaign.fault != faults.ALL:
         faults.named(campaign.fault)
@@ -114,9 +112,7 @@ def _flow(
     )
     before = isolation.look(campaign.spec.layout(flow), scratch.material.read)
     tell(f"{campaign.spec.pipeline}/{flow}: {scratch.material.told}, copies in {here}")
-    this = baseline.make(
-        scratch, nth=campaign.batch, times=campaign.times, seed=campaign.seed, tell=tell
-    )
+    this = baseline.make(scratch, times=campaign.times, seed=campaign.seed, tell=tell)
     tell(f"{count(this.batches, 'batch', 'batches')} in {age(this.seconds)}")
     wanted = faults.chosen(campaign.fault, this.conditions)
     return list(_each(this, wanted)), before.changes()

@@ -172,9 +172,7 @@ def _compact_beside(baseline: Baseline, fault: Fault) -> Injection:
     injection = _injection(baseline, baseline.scratch.project(fault.name), "read")
     compact = (
         "compact",
-        injection.project.spec.pipeline,
-        "--flow",
-        injection.project.flow,
+        f"{injection.project.spec.pipeline}/{injection.project.flow}",
         "--force",
     )
     with baseline.driver(injection.project, ("read", baseline.batch), "wait") as driver:

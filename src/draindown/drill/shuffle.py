@@ -362,7 +362,7 @@ def _nothing(spec: PipelineSpec, flow: str, found: str) -> TerminalError:
         tried=f"drain flow {flow} of pipeline {spec.pipeline} with its slices in another order",
         found=found,
         changed="nothing",
-        next=f"draindown drill shuffle {spec.pipeline} --flow FLOW   # another one",
+        next=f"draindown drill shuffle {spec.pipeline}/FLOW   # another one",
     )
 
 

@@ -182,7 +182,7 @@ def error(layout: FlowHome, found: Sequence[Altered]) -> TerminalError:
 
     Its code is `table-restricted` if Delta would only refuse writes.
     """
-    flow = f"{layout.pipeline} --flow {layout.flow}"
+    flow = f"{layout.pipeline}/{layout.flow}"
     undo = [statement for one in found for statement in one.undo]
     anew = f"draindown rebuild {flow}   # reads all input into a table as the spec says it"
     if any(one.path != layout.tables.target.path for one in found):
@@ -204,7 +204,7 @@ def refuse_append_only(layout: FlowHome) -> None:
     table = layout.tables.target
     if not table.is_whole or not metadata.is_append_only(table.properties):
         return
-    again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
+    again = f"draindown rebuild {layout.pipeline}/{layout.flow}"
     raise TerminalError(
         "table-restricted",
         tried=again,

@@ -234,7 +234,7 @@ def _matches(content: bytes, found: bytes) -> bool:
 def _restore(path: str) -> list[str]:
     pipeline, flow = ("PIPELINE", "FLOW", *path.split("/")[:-3])[-2:]
     return [
-        f"draindown reset {pipeline} --flow {flow}",
+        f"draindown reset {pipeline}/{flow}",
         f"restore {path} from a copy, as a whole; an older copy will do: what it replays changes nothing",
     ]
 

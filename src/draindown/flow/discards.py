@@ -50,7 +50,7 @@ def discard_input(
                 tried=f"discard {count(len(wanted), source.unit)} of flow {layout.flow} of pipeline {layout.pipeline}",
                 found=f"a rebuild that was begun has read {generations.shown(read)}: its table would have the rows",
                 changed="nothing",
-                next=f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # then discard again",
+                next=f"draindown rebuild {layout.pipeline}/{layout.flow} --abort --yes   # then discard again",
             )
     source.named.give_up(wanted, left, by=by, note=note, at=at)
     if left:
@@ -63,7 +63,7 @@ def _read_in_order(source: Source, layout: FlowHome, wanted: Sequence[str]) -> T
         tried=f"discard {', '.join(wanted)}",
         found=f"flow {layout.flow} reads its {source.unit}s in order: none is parked, and none can be left out",
         changed="nothing",
-        next=f"draindown quarantine list {layout.pipeline} --flow {layout.flow}   # quarantined records",
+        next=f"draindown quarantine list {layout.pipeline}/{layout.flow}   # quarantined records",
     )
 
 

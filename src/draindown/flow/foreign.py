@@ -58,7 +58,7 @@ def findings(
     shown = [_finding(layout, flow, one) for one in islice(reversed(commits), _MOST)]
     if len(commits) > _MOST:
         rest = f"{count(len(commits) - _MOST, 'earlier commit')} too"
-        show = f"draindown gate show {layout.pipeline} --flow {layout.flow}"
+        show = f"draindown gate show {layout.pipeline}/{layout.flow}"
         shown.append(
             Finding(kind="foreign", subject=f"{layout.table_name}, earlier", detail=rest, next=show)
         )
@@ -75,7 +75,7 @@ def _finding(layout: FlowHome, flow: FlowSpec | DerivedFlow, commit: ForeignComm
 
 def deciding(layout: FlowHome, flow: FlowSpec | DerivedFlow, commit: ForeignCommit) -> str:
     """Return the command that shows what a foreign commit did, and lets a person decide."""
-    of = f"{layout.pipeline} --flow {layout.flow}"
+    of = f"{layout.pipeline}/{layout.flow}"
     if isinstance(flow, DerivedFlow):
         return f"draindown reset {of} --yes   # compares the whole table"
     return f"draindown gate accept {of} --version {commit.version}   # shows its rows, and how to decide"

@@ -46,7 +46,7 @@ def changed_by(
         before = None if commit.first is not None else Table(path, commit.version - 1)
         return difference(Table(path, commit.version), before, *identity(flow), where)
     except (*UNREADABLE, duckdb.Error) as error:
-        of = f"{layout.pipeline} --flow {layout.flow}"
+        of = f"{layout.pipeline}/{layout.flow}"
         pair = (
             f"version {commit.version}"
             if commit.first is not None

@@ -85,7 +85,7 @@ def _generation_error(layout: FlowHome, found: str) -> TerminalError:
         tried=f"find the live generation of flow {layout.flow} of pipeline {layout.pipeline}",
         found=f"{layout.generation.path}: {found}",
         next=[
-            f"draindown reset {layout.pipeline} --flow {layout.flow}",
+            f"draindown reset {layout.pipeline}/{layout.flow}",
             f"restore {layout.generation.path} from a copy",
         ],
     )

@@ -1,4 +1,4 @@
-"""How a flow is: what plan, lag, doctor, page and overview say of it. Each fact is read in one way,
+"""How a flow is: what plan, status, doctor and page say of it. Each fact is read in one way,
 here, and once. No Spark.
 """
 

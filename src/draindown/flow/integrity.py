@@ -154,7 +154,7 @@ def refuse_torn(layout: FlowHome) -> None:
 def _error(layout: FlowHome, found: Mapping[str, str]) -> TerminalError:
     again = [way for path in found if (way := made_again(layout, path))]
     ways = [
-        f"draindown reset {layout.pipeline} --flow {layout.flow}   # puts them aside and reads all input again",
+        f"draindown reset {layout.pipeline}/{layout.flow}   # puts them aside and reads all input again",
         f"restore {' and '.join(found)} from a copy, as a whole",
     ]
     return TerminalError(
@@ -188,7 +188,7 @@ def _refuse_half_a_reset(layout: FlowHome) -> None:
             tried=f"go on with generation {live} of flow {layout.flow} of pipeline {layout.pipeline}",
             found=f"a reset that did not end put aside what it worked with: {', '.join(gone)}",
             next=[
-                f"draindown reset {layout.pipeline} --flow {layout.flow}",
+                f"draindown reset {layout.pipeline}/{layout.flow}",
                 f"restore {' and '.join(gone)} from a copy, as a whole",
             ],
         )

@@ -111,7 +111,7 @@ def _writers(layout: FlowHome) -> Iterator[tuple[str, _Named]]:
 
 
 def _of_another(layout: FlowHome, path: str, other: str, home: str, why: str) -> TerminalError:
-    again = f"draindown run {layout.pipeline} --flow {layout.flow}"
+    again = f"draindown run {layout.pipeline}/{layout.flow}"
     return TerminalError(
         "table-of-another-flow",
         tried=f"write table {path} for flow {layout.flow} of pipeline {layout.pipeline}",

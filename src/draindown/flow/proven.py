@@ -98,4 +98,6 @@ def newest(layout: FlowHome) -> Proven | None:
     """Return what the newest proof found, or None where there was none. Raises TerminalError
     `state-damaged`.
     """
-    return layout.proven.parsed(lambda content: Proven(**content), without="prove writes it again")
+    return layout.proven.parsed(
+        lambda content: Proven(**content), without="an audit of the flow writes it again"
+    )

@@ -474,5 +474,5 @@ def _unknown(layout: FlowHome, wanted: str, matching: int) -> TerminalError:
         "unknown-quarantine-id",
         tried=f"find quarantined row {wanted!r} of flow {layout.flow}",
         found=met,
-        next=f"draindown quarantine list {layout.pipeline} --flow {layout.flow}",
+        next=f"draindown quarantine list {layout.pipeline}/{layout.flow}",
     )

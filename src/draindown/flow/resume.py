@@ -75,7 +75,7 @@ def refuse_behind(layout: FlowHome, checkpoint: Checkpoint, generation: int) -> 
             tried=f"resume generation {generation} of flow {layout.flow} of pipeline {layout.pipeline}",
             found=found,
             next=[
-                f"draindown reset {layout.pipeline} --flow {layout.flow}",
+                f"draindown reset {layout.pipeline}/{layout.flow}",
                 f"put {layout.tables.target.path} back as it was, as a whole",
             ],
         )
@@ -106,7 +106,7 @@ def refuse_other_intake(layout: FlowHome, checkpoint: Checkpoint, generation: in
         tried=f"resume {checkpoint.path} of flow {layout.flow} of pipeline {layout.pipeline}",
         found=found,
         next=[
-            f"draindown reset {layout.pipeline} --flow {layout.flow}",
+            f"draindown reset {layout.pipeline}/{layout.flow}",
             f"put {path} back as it was, as a whole",
         ],
     )

@@ -222,7 +222,7 @@ def findings(
     mine = [one for one in seen(layout) if one.run_id == run_id or one.place in batches]
     told = [_finding(layout, flow, one, mine) for one in mine[:_TOLD]]
     if len(mine) > _TOLD:
-        command = f"draindown report {layout.pipeline} --flow {layout.flow} --drift"
+        command = f"draindown report {layout.pipeline}/{layout.flow}"
         rest = f"{count(len(mine) - _TOLD)} more that the contract doesn't name or that files lack"
         told.append(Finding(kind="many-fields", subject=layout.flow, detail=rest, next=command))
     return told
@@ -238,7 +238,7 @@ def _told(
 ) -> tuple[str, str]:
     """Return what was seen and what can be done about it."""
     where = f"first in {one.where}"
-    listed = f"draindown report {layout.pipeline} --flow {layout.flow} --drift"
+    listed = f"draindown report {layout.pipeline}/{layout.flow}"
     match one.kind:
         case "new-field":
             kept = "kept in _rescued_data, " if one.type != NO_VALUE else ""
@@ -319,11 +319,8 @@ def _step_for_field(
     """Return the next step for a new field."""
     column = within(flow, sighting.name)
     if column is not None:
-        again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
-        return (
-            f"name it in the type of column {column} of flow {layout.flow}, then {again}; "
-            f"till then _rescued_data has it"
-        )
+        again = f"draindown rebuild {layout.pipeline}/{layout.flow}"
+        return f"name it in the type of column {column} of flow {layout.flow}, then {again}; till then _rescued_data has it"
     kind = sighting.type if sighting.has_value else UNSEEN
     renamed = renamed_fields.renamed(flow, sighting.name, kind, sighting.with_it, beside)
     if renamed is None:
@@ -342,7 +339,7 @@ def _change_from(layout: FlowHome, flow: FlowSpec, one: Sighting, column: str) -
     entry = shlex.quote(renamed_fields.entry(flow, column, one.name))
     change = f"change the column to {entry} in columns of flow {layout.flow}, then "
     if not flow.columns[column].nullable or column in flow.target.essential:
-        again = f"draindown quarantine replay {layout.pipeline} --flow {layout.flow} --reason not_null:{column} --yes"
+        again = f"draindown quarantine release {layout.pipeline}/{layout.flow} --reason not_null:{column} --yes"
         return f"{change}take in the rows that were refused meanwhile: {again}"
     if not flow.target.kind.idempotent:
         return f"{change}run; {column} stays NULL in rows that were read meanwhile"
@@ -365,7 +362,9 @@ def _add_it(layout: FlowHome, flow: FlowSpec, one: Sighting) -> str:
 
 
 def _replay(layout: FlowHome, one: Sighting) -> str:
-    return f"draindown replay {layout.pipeline} --flow {layout.flow} --from {one.at} --to {_FOR_EVER} --yes"
+    return (
+        f"draindown replay {layout.pipeline}/{layout.flow} --from {one.at} --to {_FOR_EVER} --yes"
+    )
 
 
 def likely(texts: Iterable[str | None], form: Format) -> str:

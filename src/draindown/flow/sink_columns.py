@@ -66,7 +66,7 @@ def columns_of(request: Request, sink: FlowSink, types: Mapping[str, str]) -> di
             tried=f"send rows of flow {request.flow} of pipeline {request.spec.pipeline}",
             found=f"`columns` names {', '.join(missing)}, and the table has {', '.join(types)}",
             changed="nothing of this batch is in a sink or in the table",
-            next=f"draindown run {request.spec.pipeline} --flow {request.flow}   # once the file is corrected",
+            next=f"draindown run {request.spec.pipeline}/{request.flow}   # once the file is corrected",
         )
     return {name: SinkColumn(to, types[name], name in keys) for name, to in named.items()}
 
@@ -90,7 +90,7 @@ def findings(request: Request, layout: FlowHome) -> list[Finding]:
 
 def fill_command(request: Request, name: str) -> str:
     """Return the command that fills a sink."""
-    return f"draindown sink fill {request.spec.pipeline} --flow {request.flow} --sink {name} --yes"
+    return f"draindown sink resync {request.spec.pipeline}/{request.flow} {name} --yes"
 
 
 def refuse_unready(request: Request, layout: FlowHome) -> None:

@@ -169,7 +169,7 @@ def _is_older(there: SinkBatch, known: Sending) -> bool:
 
 
 def _differs(layout: FlowHome, batch: SinkBatch, found: str) -> TerminalError:
-    where = f"{layout.pipeline} --flow {layout.flow} --sink {batch.place.sink}"
+    where = f"{layout.pipeline}/{layout.flow} {batch.place.sink}"
     return TerminalError(
         "sink-differs",
         tried=f"send batch {batch.batch} of kind {batch.kind} of flow {layout.flow} to sink {batch.place.sink}, "
@@ -177,14 +177,14 @@ def _differs(layout: FlowHome, batch: SinkBatch, found: str) -> TerminalError:
         found=f"{found}: the input, a transform or the engine is another than then",
         changed="nothing of this attempt is in the sink, and nothing of the batch in the table",
         next=[
-            f"put back what was changed, then: draindown run {layout.pipeline} --flow {layout.flow}",
-            f"draindown sink skip {where} --reason TEXT --yes   # gives up what was sent of it; then fill the sink",
+            f"put back what was changed, then: draindown run {layout.pipeline}/{layout.flow}",
+            f"draindown sink skip {where} --note TEXT --yes   # gives up what was sent of it; then fill the sink",
         ],
     )
 
 
 def _unrecorded(layout: FlowHome, batch: SinkBatch) -> TerminalError:
-    where, sink = f"{layout.pipeline} --flow {layout.flow}", batch.place.sink
+    where, sink = f"{layout.pipeline}/{layout.flow}", batch.place.sink
     return TerminalError(
         "sink-records",
         tried=f"send batch {batch.batch} of kind {batch.kind} of flow {layout.flow} to sink {sink}",
@@ -193,6 +193,6 @@ def _unrecorded(layout: FlowHome, batch: SinkBatch) -> TerminalError:
         changed="nothing",
         next=[
             f"put `delivery` of sink {sink} back, then: draindown run {where}   # ends the batch; then change it",
-            f"draindown sink skip {where} --sink {sink} --reason TEXT --yes   # gives up what is there; fill it then",
+            f"draindown sink skip {where} {sink} --note TEXT --yes   # gives up what is there; fill it then",
         ],
     )

@@ -134,9 +134,7 @@ class SinkState:
 
         Raises TerminalError `state-damaged`.
         """
-        lost = (
-            f"then: draindown sink fill {layout.pipeline} --flow {layout.flow} --sink {name} --yes"
-        )
+        lost = f"then: draindown sink resync {layout.pipeline}/{layout.flow} {name} --yes"
         return layout.sink(name).parsed(cls._parsed, without=lost, copied=False) or cls()
 
     @classmethod
@@ -264,7 +262,7 @@ def refuse_in_flight(layout: FlowHome, *, writer: str = "") -> None:
             changed="nothing",
             next=[
                 f"{finishing(layout, one)}; then the same command again",
-                f"draindown sink skip {layout.pipeline} --flow {layout.flow} --sink {name} --reason TEXT --yes"
+                f"draindown sink skip {layout.pipeline}/{layout.flow} {name} --note TEXT --yes"
                 "   # gives it up; then fill it",
             ],
         )
@@ -274,12 +272,12 @@ def finishing(layout: FlowHome, one: Sending) -> str:
     """Return the command that finishes a batch on its way to a sink: of the kind that began it,
     with its options.
     """
-    where = f"{layout.pipeline} --flow {layout.flow}"
+    where = f"{layout.pipeline}/{layout.flow}"
     begun_with = {
         "drain": f"draindown run {where}   # it finishes the batch",
         "replay": f"draindown doctor {where}   # names the replay; the same one again finishes the batch",
-        "release": f"draindown quarantine replay {where} ...   # with the options as before; finishes the batch",
-        "withdraw": f"draindown gate quarantine {where} ...   # with the options as before; finishes the batch",
+        "quarantine": f"draindown quarantine release {where} ...   # with the options as before; finishes the batch",
+        "gate": f"draindown gate withdraw {where} ...   # with the options as before; finishes the batch",
     }
     return begun_with.get(
         one.kind.partition(":")[0], f"draindown doctor {where}   # says what waits"

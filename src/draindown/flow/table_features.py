@@ -72,6 +72,6 @@ def _ways(layout: FlowHome, path: str, names: Sequence[str]) -> Iterator[str]:
     yield from features.dropped(path, names)
     aside = " --table-aside" * (path == layout.tables.target.path)
     yield (
-        f"draindown reset {layout.pipeline} --flow {layout.flow}{aside}   "
+        f"draindown reset {layout.pipeline}/{layout.flow}{aside}   "
         "# moves the table to aside/; the next run reads all input into a new one"
     )

@@ -166,13 +166,13 @@ Version {{ version }} passed: this run publishes it.
 <h2>What now</h2>
 <p>Correct the rows at their source and deliver them again, or waive an expectation by name. Until then
 every run of this gate fails.</p>
-<pre>draindown gate show {{ pipeline }} --flow {{ flow }}
-draindown gate waive {{ pipeline }} EXPECTATION --flow {{ flow }} --reason TEXT</pre>
+<pre>draindown gate show {{ pipeline }}/{{ flow }}
+draindown gate waive {{ pipeline }}/{{ flow }} EXPECTATION --note TEXT</pre>
 {% if expectations | selectattr("scope", "equalto", "input") | rejectattr("success") | rejectattr("waived") | list %}
 <p>Refused rows are decided about once they are replayed under a corrected contract, or discarded:</p>
-<pre>draindown quarantine list {{ pipeline }} --flow {{ flow }}
-draindown quarantine replay {{ pipeline }} --flow {{ flow }} --yes
-draindown quarantine discard {{ pipeline }} --flow {{ flow }} --note TEXT --yes</pre>
+<pre>draindown quarantine list {{ pipeline }}/{{ flow }}
+draindown quarantine release {{ pipeline }}/{{ flow }} --yes
+draindown quarantine discard {{ pipeline }}/{{ flow }} --note TEXT --yes</pre>
 {% endif %}
 {% endif %}
 </body>

@@ -48,14 +48,11 @@ def refusal(layout: FlowHome, part: CheckPart, *, keyed: bool) -> Refused:
         next=[
             *(command for _ in refused for command in _about_rows(layout)),
             *(
-                f"draindown gate show {layout.pipeline} --flow {layout.flow}"
+                f"draindown gate show {layout.pipeline}/{layout.flow}"
                 for _ in range(len(failed) > len(refused))
             ),
-            *(_gate("quarantine", layout, e) for e in single[:_COMMANDS]),
-            *(
-                f'{_gate("waive", layout, e)} --for "1 day" --reason TEXT'
-                for e in judged[:_COMMANDS]
-            ),
+            *(_gate("withdraw", layout, e) for e in single[:_COMMANDS]),
+            *(f'{_gate("waive", layout, e)} --for "1 day" --note TEXT' for e in judged[:_COMMANDS]),
             *(
                 [f"draindown validate {layout.pipeline}   # once the suite is corrected"]
                 if judged != failed
@@ -71,16 +68,16 @@ def _about_rows(layout: FlowHome) -> list[str]:
     """Return the commands that decide about quarantined rows, after which a check no longer counts
     them.
     """
-    rows = f"{layout.pipeline} --flow {layout.flow}"
+    rows = f"{layout.pipeline}/{layout.flow}"
     return [
         f"draindown quarantine list {rows}",
-        f"draindown quarantine replay {rows} --yes   # once the contract or a rule is corrected: lets them in",
+        f"draindown quarantine release {rows} --yes   # once the contract or a rule is corrected: lets them in",
         f"draindown quarantine discard {rows} --yes   # gives them up; the next check no longer counts them",
     ]
 
 
 def _gate(verb: str, layout: FlowHome, e: Expectation) -> str:
-    return f"draindown gate {verb} {layout.pipeline} {shlex.quote(e.name)} --flow {layout.flow}"
+    return f"draindown gate {verb} {layout.pipeline}/{layout.flow} {shlex.quote(e.name)}"
 
 
 def findings(layout: FlowHome, part: CheckPart) -> list[Finding]:

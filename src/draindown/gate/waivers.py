@@ -72,15 +72,13 @@ def waive(
     `table-damaged`.
     """
     tried = f"waive {expectation} for flow {layout.flow}"
-    again = (
-        f"draindown gate waive {layout.pipeline} {shlex.quote(expectation)} --flow {layout.flow}"
-    )
+    again = f"draindown gate waive {layout.pipeline}/{layout.flow} {shlex.quote(expectation)}"
     if not reason.strip():
         raise TerminalError(
             "waiver-without-reason",
             tried=tried,
             found="no reason; whoever reads the waiver later needs one",
-            next=f"{again} --reason TEXT",
+            next=f"{again} --note TEXT",
         )
     if known is not None:
         refuse_unknown(layout, expectation, known, tried)
@@ -107,7 +105,7 @@ def refuse_unknown(layout: FlowHome, expectation: str, known: Collection[str], t
             "unknown-expectation",
             tried=tried,
             found=f"the suite has {', '.join(sorted(known)) or 'no expectation'}",
-            next=f"draindown gate show {layout.pipeline} --flow {layout.flow}",
+            next=f"draindown gate show {layout.pipeline}/{layout.flow}",
         )
 
 
@@ -120,7 +118,7 @@ def unwaive(layout: FlowHome, expectation: str) -> Waiver:
                 "unknown-waiver",
                 tried=f"take back the waiver of {expectation} for flow {layout.flow}",
                 found=f"waived are: {', '.join(sorted(current)) or 'none'}",
-                next=f"draindown gate show {layout.pipeline} --flow {layout.flow}",
+                next=f"draindown gate show {layout.pipeline}/{layout.flow}",
             )
         return {name: one for name, one in current.items() if name != expectation}
 

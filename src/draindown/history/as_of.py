@@ -204,7 +204,7 @@ def _nothing(layout: FlowHome, pointer: published.Published | None = None) -> Te
         tried=f"read the history {layout.tables.target.path}",
         found=lost or "no version of it has passed a check yet",
         changed="nothing",
-        next=f"draindown run {layout.pipeline} --flow {layout.flow}",
+        next=f"draindown run {layout.pipeline}/{layout.flow}",
     )
 
 

@@ -148,7 +148,7 @@ def _of_batches(layout: FlowHome) -> Iterator[FlowTable]:
     )
     if layout.has_sinks:
         keys = ("sink", "generation", "kind", "batch", "key")
-        again = "by `sink fill`, which finds them again"
+        again = "by `sink resync`, which finds them again"
         yield _written(
             "unsendable", layout.tables.unsendable, "rows that a sink can't hold", keys, again
         )

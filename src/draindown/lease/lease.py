@@ -75,7 +75,7 @@ class Lease:
         again: str = "",
     ) -> None:
         self._layout = layout
-        self._again = again or f"draindown run {layout.pipeline} --flow {layout.flow}"
+        self._again = again or f"draindown run {layout.pipeline}/{layout.flow}"
         self._fence, self._so_far = fence, so_far
         self._home = Path(layout.lease)
         self._epochs = epochs_of(layout, terms, clock)
@@ -261,7 +261,7 @@ class Lease:
 
     def _held(self, why: str) -> TransientError:
         card = left_open(self._layout) or local_card(self._layout)
-        where = f"{self._layout.pipeline} --flow {self._layout.flow}"
+        where = f"{self._layout.pipeline}/{self._layout.flow}"
         look = (
             f"draindown report {where} --run {shlex.quote(card.run_id)}"
             if card

@@ -257,13 +257,13 @@ def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
     a batch did to it.
     """
     changed = "the batch may be in the table, but it will not be published"
-    own, report = f"{row.pipeline} --flow {row.flow}", f"draindown report {row.pipeline} --json"
+    own, report = f"{row.pipeline}/{row.flow}", f"draindown report {row.pipeline} --json"
     again = f"draindown rebuild {own}   # says what it reads again; its table takes the place of a wrong one"
     next_ = [f"draindown audit {row.pipeline}", report, again]
     if row.form == "derive":
         compare = f"draindown reset {own}   # compares the whole table with its source"
         next_ = [
-            f"draindown prove {own}   # names the rows of the table that are wrong",
+            f"draindown audit {own}   # names the rows of the table that are wrong",
             report,
             compare,
         ]

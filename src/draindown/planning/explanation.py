@@ -16,7 +16,6 @@ from draindown.config.derived import DerivedFlow
 from draindown.flow.state import FlowState
 from draindown.lake.table import Table
 from draindown.ledger import table as ledger_table
-from draindown.planning.lateness import Cover
 from draindown.planning.plan import start_seconds
 from draindown.planning.reach import Columns, Reach, Span, changed_files, reach, spans
 from draindown.sources import intake
@@ -48,8 +47,6 @@ class Explanation:
         advice: how fewer rows would be read again; empty if it is not much, or nothing helps.
         seconds: what the next run is expected to take, by the batches of the ledger, with the start
             of Spark; None if it has nothing to read, or no batch of the ledger read about as much.
-        watermarks: of windows and sessions: what a watermark of some delays would have lost; empty
-            unless asked for.
     """
 
     pipeline: str
@@ -67,7 +64,6 @@ class Explanation:
     reread: int = 0
     advice: str = ""
     seconds: float | None = None
-    watermarks: tuple[Cover, ...] = ()
 
 
 def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:

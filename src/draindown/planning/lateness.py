@@ -118,30 +118,6 @@ def lateness(asked: Asked, delays: Sequence[int] = ()) -> Lateness:
         )
 
 
-def lost(asked: Asked, end: str, delays: Sequence[int]) -> list[Cover]:
-    """Return, by watermark delay in seconds, the rows that a stream with it would have dropped.
-
-    Such a row came when its window had ended: the latest time among the rows that arrived before
-    it, less the delay, was not before the end. `end`: the end, in DuckDB's SQL, from `_us`, the
-    row's time in microseconds since 1970. Rows that arrived at one moment are one batch. Raises as
-    `lateness`.
-    """
-    with _rows(asked) as (db, _):
-        total = int(_row(db, "select count(late) from rows")[0])
-        db.execute(
-            "create temp table seen as select arrived, max(newest) over (order by arrived rows between unbounded "
-            "preceding and 1 preceding) as newest from (select arrived, max(_us) as newest from rows group by arrived)"
-        )
-        found = []
-        for delay in delays:
-            late = f"{end} <= newest - {delay * 1_000_000}"
-            number = int(
-                _row(db, f"select count(*) from rows join seen using (arrived) where {late}")[0]
-            )
-            found.append(Cover(delay, number, number / total if total else 0.0))
-        return found
-
-
 @contextmanager
 def _rows(asked: Asked) -> Iterator[tuple[duckdb.DuckDBPyConnection, Table]]:
     """Yield a connection with the table `rows`: _us, arrived and late, in microseconds; NULL
@@ -169,7 +145,7 @@ def _read(asked: Asked) -> Table:
         log = log.at(pointer.version)
     types = {name: str(kind) for name, kind in log.column_types.items()}
     if ARRIVED_AT not in types:
-        asks = "draindown lateness PIPELINE --flow FLOW --time COLUMN   # of the flow whose records it follows from"
+        asks = "draindown late list PIPELINE/FLOW --summary   # of the flow that reads its records"
         raise _no_arrival(asked, "its rows have no arrival: it is derived", asks)
     if types.get(asked.time) not in _TIMES:
         has = ", ".join(
@@ -179,7 +155,7 @@ def _read(asked: Asked) -> Table:
         raise _no_arrival(
             asked,
             found,
-            f"draindown lateness {asked.layout.pipeline} --flow {asked.layout.flow} --time COLUMN",
+            f"draindown validate {asked.layout.pipeline}",
         )
     return log
 

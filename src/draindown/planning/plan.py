@@ -160,7 +160,7 @@ def plan_replay(request: Request) -> tuple[PlanPart, list[Finding]]:
 
 def _not_replayed(request: Request, state: FlowState) -> tuple[PlanPart, list[Finding]]:
     assert request.replay is not None, "asked for by who calls"
-    rebuild = f"draindown rebuild {request.spec.pipeline} --flow {request.flow}   # all input, into a fresh table"
+    rebuild = f"draindown rebuild {request.spec.pipeline}/{request.flow}   # all input, into a fresh table"
     finding = Finding(
         kind="not-replayed", subject=request.flow, detail=replay.APPENDS, next=rebuild
     )

@@ -132,7 +132,7 @@ def _named(layout: FlowHome) -> Iterator[None]:
             tried=f"fold the rows of flow {layout.flow} of pipeline {layout.pipeline} in plain Python",
             found=str(error),
             changed="nothing",
-            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # once the class takes such rows, then prove",
+            next=f"draindown run {layout.pipeline}/{layout.flow}   # once the class takes such rows, then audit",
         ) from error
 
 

@@ -77,7 +77,7 @@ def pinned(layout: FlowHome, source: TableSource) -> Pinned:
             layout,
             "nothing-to-prove",
             what,
-            f"draindown run {layout.pipeline} --flow {layout.flow}",
+            f"draindown run {layout.pipeline}/{layout.flow}",
         )
     if found.units[0].row["derivation"] != source.derivation:
         raise derivation_changed(layout, source, "prove")
@@ -91,7 +91,7 @@ def pinned(layout: FlowHome, source: TableSource) -> Pinned:
 def _opened(layout: FlowHome, table: SourceTable, unit: Unit | None) -> Table:
     log = layout.tables.other(table.table)
     if unit is None or not log.exists or log.id != unit.row["table_id"]:
-        next_ = f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source"
+        next_ = f"draindown reset {layout.pipeline}/{layout.flow}   # compares the whole table with its source"
         raise _impossible(
             layout, "source-replaced", f"table {table} is not the one that was read", next_
         )
@@ -108,7 +108,7 @@ def _opened(layout: FlowHome, table: SourceTable, unit: Unit | None) -> Table:
 
 def _refuse_gone(layout: FlowHome, source: TableSource, found: Pinned) -> None:
     """Raise TerminalError `history-gone` if files of one of the versions are not there."""
-    doctor = f"draindown doctor {layout.pipeline} --flow {layout.flow}   # if its newest version is whole, prove again"
+    doctor = f"draindown doctor {layout.pipeline}/{layout.flow}   # if its newest version is whole, audit again"
     read = [
         (str(table), log, _newer(layout))
         for table, log in zip(source.read, found.sources, strict=True)
@@ -123,7 +123,9 @@ def _refuse_gone(layout: FlowHome, source: TableSource, found: Pinned) -> None:
 
 
 def _newer(layout: FlowHome) -> str:
-    return f"draindown run {layout.pipeline} --flow {layout.flow}   # reads a newer version, then prove again"
+    return (
+        f"draindown run {layout.pipeline}/{layout.flow}   # reads a newer version, then audit again"
+    )
 
 
 def _gone(layout: FlowHome, what: str, next_: str) -> TerminalError:

@@ -45,11 +45,6 @@ def query(session: Session, types: Mapping[str, str]) -> str | None:
     return f"select {', '.join(columns)} from ({numbered}) group by {by}, _session"
 
 
-def first_end(session: Session) -> str:
-    """Return the end of the session of a row at `_us` alone, in microseconds since 1970."""
-    return f"_us + {session.gap * 1_000_000}"
-
-
 def behind(session: Session) -> SourceRows:
     """Return the rows of a session: from its start to a gap before its end, or those at its start
     if it has no end.

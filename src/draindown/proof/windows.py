@@ -63,17 +63,6 @@ def behind(window: Window) -> SourceRows:
     )
 
 
-def first_end(window: Window) -> str:
-    """Return the end of the earliest window that `_us` lies in, in microseconds since 1970."""
-    if window.months:
-        start, end = _months(window.months)
-        return end.replace("_start", start)
-    size, step, origin = (
-        seconds * 1_000_000 for seconds in (window.seconds, window.step, window.origin)
-    )
-    return f"_us - (((_us - {size} - {origin}) % {step}) + {step}) % {step} + {step}"
-
-
 def _fixed(window: Window) -> tuple[str, str]:
     """Return the starts of the windows that `_us` lies in, one a row, and the end of the window
     from `_start`.

@@ -216,14 +216,14 @@ class DerivedTable:
         pipeline, flow = self._layout.pipeline, self._layout.flow
         made_of_each = not (self._flow.history or self._flow.session or self._flow.processor)
         if known.sources and all(number.values()) and made_of_each:
-            prove = f"draindown prove {pipeline} --flow {flow}"
+            audit = f"draindown audit {pipeline}/{flow}"
             return (
                 "unknown",
                 "source rows make a row with this key, and the table lacks it",
-                [prove],
+                [audit],
             )
         if known.unread:
-            run = f"draindown run {pipeline} --flow {flow}"
+            run = f"draindown run {pipeline}/{flow}"
             return (
                 "waiting",
                 f"source rows with its key wait in {', '.join(known.unread)}: no batch read them",
@@ -235,9 +235,7 @@ class DerivedTable:
             reasons = sorted({one.why for one in known.sources if one.why})
             said = "source rows have its key, and none of them makes a row with it"
             late_rows = any("`allowed_lateness`" in why for why in reasons)
-            then = (
-                [f"draindown late list {pipeline} --flow {flow} --state all"] if late_rows else []
-            )
+            then = [f"draindown late list {pipeline}/{flow} --state all"] if late_rows else []
             return "left-out", f"{said}{': ' if reasons else ''}{'; '.join(reasons)}", then
         for state in _DECIDING:
             telling = [one for one in known.without if one.state == state]

@@ -179,7 +179,7 @@ class LandedTable:
                 key, "quarantined", records[0].why, records=records, next=self._refused_next(found)
             )
         if records:
-            run = f"draindown run {self._layout.pipeline} --flow {self._layout.flow}"
+            run = f"draindown run {self._layout.pipeline}/{self._layout.flow}"
             return self._new(
                 key, "waiting", "its record is in no batch yet", records=records, next=[run]
             )
@@ -250,15 +250,13 @@ class LandedTable:
             return (
                 "withdrawn",
                 what,
-                [
-                    f"draindown quarantine show {pipeline} {why.rpartition('; id ')[2]} --flow {flow}"
-                ],
+                [f"draindown quarantine list {pipeline}/{flow} --id {why.rpartition('; id ')[2]}"],
             )
         if any(one.fate == "waiting" for one in places):
             return (
                 "waiting",
                 "a record with the key waits for a run",
-                [f"draindown run {pipeline} --flow {flow}"],
+                [f"draindown run {pipeline}/{flow}"],
             )
         if deletes:
             place, sequence = max(deletes.items(), key=lambda one: one[1])
@@ -280,7 +278,7 @@ class LandedTable:
         if places and of_key(self._flow, self._layout.tables.target.path, values):
             return "superseded", "its records are in other rows of the key: none begins there", []
         if places:
-            audit = f"draindown audit {pipeline} --flow {flow}   # whether the table lost rows"
+            audit = f"draindown audit {pipeline}/{flow}   # whether the table lost rows"
             return (
                 "superseded",
                 "its records were accepted, and the table has none of them",
@@ -293,7 +291,7 @@ class LandedTable:
     def _refused_next(self, found: Sequence[Found]) -> list[str]:
         ids = [one.refused["quarantine_id"][:12] for one in found if one.refused]
         return [
-            f"draindown quarantine show {self._layout.pipeline} {id} --flow {self._layout.flow}"
+            f"draindown quarantine list {self._layout.pipeline}/{self._layout.flow} --id {id}"
             for id in ids[:3]
         ]
 

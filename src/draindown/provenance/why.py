@@ -179,7 +179,7 @@ class _Table:
                 tried=f"ask why a row of {where} is not there",
                 found="no run has derived anything yet: there is no table",
                 changed="nothing",
-                next=f"draindown run {self._layout.pipeline} --flow {self._layout.flow}",
+                next=f"draindown run {self._layout.pipeline}/{self._layout.flow}",
             )
         it = DerivedTable(self._declared, self._layout, self._asked.limit)
         asked = self._arrow(key)

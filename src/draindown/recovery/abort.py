@@ -38,7 +38,7 @@ def abortable(layout: FlowHome) -> Rebuild:
         f"abort the rebuild of flow {layout.flow} of pipeline {layout.pipeline}",
     )
     if begun is None:
-        doctor = f"draindown doctor {layout.pipeline} --flow {layout.flow}"
+        doctor = f"draindown doctor {layout.pipeline}/{layout.flow}"
         raise TerminalError("nothing-to-abort", tried=tried, found="none is begun", next=doctor)
     refuse_half_swapped(layout, tried)
     return begun

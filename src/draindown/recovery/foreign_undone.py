@@ -75,7 +75,7 @@ def refuse_undone(layout: FlowHome, found: tuple[str, ...]) -> None:
     """
     if not found:
         return
-    of = f"{layout.pipeline} --flow {layout.flow}"
+    of = f"{layout.pipeline}/{layout.flow}"
     raise TerminalError(
         "rebuild-drops-rows",
         tried=f"read all input of flow {layout.flow} into a fresh table",

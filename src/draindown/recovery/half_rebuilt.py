@@ -39,7 +39,7 @@ def state_of(layout: FlowHome, begun: Rebuild, live: int) -> HalfRebuilt:
     """Return the state of a rebuild that was begun and that nobody works on. `live`: the live
     generation.
     """
-    again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
+    again = f"draindown rebuild {layout.pipeline}/{layout.flow}"
     if rebuild.is_swapped(layout, begun):
         text = (
             f"generation {begun.generation} is in the table's place; the next run does what follows"

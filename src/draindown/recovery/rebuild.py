@@ -161,7 +161,7 @@ def refuse_half_swapped(layout: FlowHome, tried: str) -> None:
             tried=tried,
             found=f"the rebuilt generation {begun.generation} is in the table's place, a crash came before its ledger, "
             "quarantine and tombstones were",
-            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # finishes it",
+            next=f"draindown run {layout.pipeline}/{layout.flow}   # finishes it",
         )
 
 
@@ -173,7 +173,7 @@ def refuse_begun(layout: FlowHome, tried: str) -> None:
     """
     begun = unfinished(layout)
     if begun is not None:
-        again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
+        again = f"draindown rebuild {layout.pipeline}/{layout.flow}"
         raise TerminalError(
             "rebuild-unfinished",
             tried=tried,
@@ -196,7 +196,7 @@ def plan(request: Request) -> RebuildPlan:
     live, begun = generations.generation(layout), unfinished(layout)
     known, before = intake.count_units(layout, live), ledger_table.units_read(layout)
     if not known and not before:
-        run = f"draindown run {layout.pipeline} --flow {layout.flow}"
+        run = f"draindown run {layout.pipeline}/{layout.flow}"
         raise nothing_to_rebuild(layout, "it never drained anything", [run])
     state: State = "new" if begun is None else "swapped" if is_swapped(layout, begun) else "begun"
     if begun is not None and state == "begun":
@@ -258,7 +258,7 @@ def _refuse_overtaken(layout: FlowHome, begun: Rebuild, live: int) -> None:
             "rebuild-overtaken",
             tried=f"go on with the rebuild of generation {begun.generation} of flow {layout.flow}",
             found=f"it was begun beside generation {begun.previous}, and a reset made generation {live} the live one",
-            next=f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes",
+            next=f"draindown rebuild {layout.pipeline}/{layout.flow} --abort --yes",
         )
 
 
@@ -275,7 +275,7 @@ def _refuse_other_contract(request: Request, begun: Rebuild) -> None:
             "first batches would have been read by other rules than its last",
             next=[
                 "put the flow and the transforms back as they were, then try again",
-                f"draindown rebuild {request.spec.pipeline} --flow {request.flow} --abort --yes   # then begin anew",
+                f"draindown rebuild {request.spec.pipeline}/{request.flow} --abort --yes   # then begin anew",
             ],
         )
 
@@ -297,7 +297,7 @@ def refuse_incomplete(request: Request, found: RebuildPlan) -> None:
     """Raise TerminalError `rebuild-input-gone` if the input is no longer complete."""
     if not (found.missing or found.forgotten):
         return
-    source, rebuild = source_of(request), f"draindown rebuild {found.pipeline} --flow {found.flow}"
+    source, rebuild = source_of(request), f"draindown rebuild {found.pipeline}/{found.flow}"
     without = [*found.first] or [f"{rebuild} --accept-missing --yes   # {NO_ROWS}"]
     if request.layout.own_intakes and found.state == "begun":  # it has pinned what is gone
         left_out = (
@@ -380,7 +380,7 @@ def damaged_staging(layout: FlowHome, generation: int, found: str) -> TerminalEr
         tried=f"go on with the rebuild of generation {generation} of flow {layout.flow}",
         found=found,
         changed="the live table and all that belongs to it are as they were",
-        next=f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # then begin anew",
+        next=f"draindown rebuild {layout.pipeline}/{layout.flow} --abort --yes   # then begin anew",
     )
 
 

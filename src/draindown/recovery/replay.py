@@ -255,7 +255,7 @@ def _input_gone(
         source,
         tried=f"read {count(len(units), source.unit)} of flow {layout.flow} again",
         found=found,
-        without=[f"draindown replay {layout.pipeline} --flow {layout.flow} {others}"],
+        without=[f"draindown replay {layout.pipeline}/{layout.flow} {others}"],
     )
 
 
@@ -372,7 +372,7 @@ def _refuse_append(request: Request) -> None:
             "replay-would-double",
             tried=f"replay input of flow {request.flow} of pipeline {request.spec.pipeline}",
             found=APPENDS,
-            next=f"draindown rebuild {request.spec.pipeline} --flow {request.flow}   # all input, into a fresh table",
+            next=f"draindown rebuild {request.spec.pipeline}/{request.flow}   # all input, into a fresh table",
         )
 
 
@@ -383,7 +383,7 @@ def _refuse_bad_range(request: Request, asked: Again, unit: str) -> None:
             "bad-range",
             tried=f"replay input of flow {request.flow} of pipeline {request.spec.pipeline}",
             found=f"{wording(asked, unit)}: neither {unit}s, nor a time and a later one",
-            next=f"draindown replay {request.spec.pipeline} --flow {request.flow} "
+            next=f"draindown replay {request.spec.pipeline}/{request.flow} "
             "--from 2026-01-01T00:00Z --to 2026-01-02T00:00Z",
         )
 
@@ -395,5 +395,5 @@ def _refuse_unknown(layout: FlowHome, names: list[str], found: Sequence[Slice], 
             "not-taken-in",
             tried=f"replay {count(len(names), unit)} of flow {layout.flow}",
             found=f"never taken in: {shown(unknown)}",
-            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # reads new {unit}s",
+            next=f"draindown run {layout.pipeline}/{layout.flow}   # reads new {unit}s",
         )

@@ -86,7 +86,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
             "nothing-to-reset",
             tried=f"reset flow {layout.flow} of pipeline {layout.pipeline}",
             found="it never drained anything",
-            next=f"draindown run {layout.pipeline} --flow {layout.flow}",
+            next=f"draindown run {layout.pipeline}/{layout.flow}",
         )
     if rows and not kind.idempotent:
         raise _would_double(layout, rows)
@@ -212,7 +212,7 @@ def refuse_incomplete(request: Request, found: ResetPlan) -> None:
         found=generations.gone(found.missing, found.forgotten, found.unit),
         without=[*found.first]
         or [
-            f"draindown reset {found.pipeline} --flow {found.flow}{aside} --accept-missing --yes   # {then}"
+            f"draindown reset {found.pipeline}/{found.flow}{aside} --accept-missing --yes   # {then}"
         ],
     )
 
@@ -245,7 +245,7 @@ def undoable(layout: FlowHome) -> int:
     live = generations.generation(layout)
     found = generations.card(layout, live)
     tried = f"undo the reset of flow {layout.flow} of pipeline {layout.pipeline}"
-    run = f"draindown run {layout.pipeline} --flow {layout.flow}"
+    run = f"draindown run {layout.pipeline}/{layout.flow}"
     if found is None or found.previous is None:
         why = (
             "what was live before it could not be told"
@@ -310,7 +310,7 @@ def _anew(layout: FlowHome) -> str:
     """Return the command that reads all input into a new table: a rebuild, or a reset if the live
     state is damaged.
     """
-    flow = f"{layout.pipeline} --flow {layout.flow}"
+    flow = f"{layout.pipeline}/{layout.flow}"
     if integrity.damaged(layout, files=True) or integrity.missed(
         layout, generations.generation_if_told(layout) or 0
     ):

@@ -318,7 +318,7 @@ def _earlier_lines(step: StepReport) -> list[str]:
 
 
 def _unchecked_lines(first: StepReport) -> list[str]:
-    check = f"draindown run {first.pipeline} --flow {first.flow}   # checks and publishes"
+    check = f"draindown run {first.pipeline}/{first.flow}   # checks and publishes"
     lines = labelled(
         "check", ["not checked by this run: what it committed is published by the next check"]
     )
@@ -330,7 +330,7 @@ def _parked_lines(steps: Sequence[StepReport]) -> list[str]:
         return []
     wait = "waits" if parked == 1 else "wait"
     waits = f"{count(parked, _read_unit(steps))} {wait} for a decision: deliver again, or discard"
-    command = f"draindown quarantine list {steps[0].pipeline} --flow {steps[0].flow} --files"
+    command = f"draindown input list {steps[0].pipeline}/{steps[0].flow}"
     return labelled("parked", [waits]) + _next_lines({"next": [command]})
 
 
@@ -389,7 +389,7 @@ def _finding_lines(steps: Sequence[StepReport], shown: int) -> list[str]:
         lines += labelled("finding", pieces(told, most, indent="  "))
         lines += _next_lines({"next": [finding.next] if finding.next else []})
     if (left := len(unique) - shown) > 0:
-        report = f"draindown report {steps[0].pipeline} --flow {steps[0].flow} --run {shlex.quote(steps[0].run_id)}"
+        report = f"draindown report {steps[0].pipeline}/{steps[0].flow} --run {shlex.quote(steps[0].run_id)}"
         lines += labelled("", [f"and {left} more"]) + _next_lines(
             {"next": [_all_of(report, shown)]}
         )

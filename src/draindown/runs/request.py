@@ -193,7 +193,7 @@ class Request(BaseModel):
     @property
     def resume(self) -> str:
         """The command that goes on where this work ends if it is cut short."""
-        return self.command or f"draindown run {self.spec.pipeline} --flow {self.flow}"
+        return self.command or f"draindown run {self.spec.pipeline}/{self.flow}"
 
     @property
     def layout(self) -> FlowHome:

@@ -116,7 +116,7 @@ def with_sums(layout: FlowHome, told: Sequence[StepReport]) -> list[StepReport]:
     except UNREADABLE as error:
         why = error.found if isinstance(error, DraindownError) else first_line(error)
         detail = f"the ledger can't be read, so sums over the run may be missing or old: {shortened(why)}"
-        next_ = f"draindown doctor {layout.pipeline} --flow {layout.flow}"
+        next_ = f"draindown doctor {layout.pipeline}/{layout.flow}"
         lacking = Finding(kind="incomplete", subject="ledger", detail=detail, next=next_)
         return [told[0].model_copy(update={"findings": [*told[0].findings, lacking]}), *told[1:]]
     return [one.model_copy(update={"run": found}) for one in told]

@@ -102,7 +102,7 @@ class Unfinished:
     @property
     def next(self) -> list[str]:
         """The commands to type."""
-        run = self.command or f"draindown run {self.pipeline} --flow {self.flow}"
+        run = self.command or f"draindown run {self.pipeline}/{self.flow}"
         report = f"draindown report {self.pipeline}"
         if self.state == "at work":
             return [f"{report} --run {shlex.quote(self.run_id)}   # once it has ended"]

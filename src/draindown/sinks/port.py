@@ -64,7 +64,7 @@ class SinkPlace:
 
     def command(self, verb: str, why: str = "") -> str:
         """Return a draindown command for the flow, with what it is good for."""
-        command = f"draindown {verb} {self.pipeline} --flow {self.flow}"
+        command = f"draindown {verb} {self.pipeline}/{self.flow}"
         return f"{command}   # {why}" if why else command
 
     @property

@@ -24,8 +24,8 @@ def refused(
     `key`: the row's key as a JSON object; empty if nobody can tell which row it is. `ways`: what
     else helps.
     """
-    where = f"{place.pipeline} --flow {place.flow}"
-    skip, end = f"draindown sink skip {where} --sink {place.sink}", "--reason TEXT --yes"
+    where = f"{place.pipeline}/{place.flow}"
+    skip, end = f"draindown sink skip {where} {place.sink}", "--note TEXT --yes"
     row = [f"{skip} --key {shlex.quote(key)} {end}   # goes on without this row"] if key else []
     return TerminalError(
         CODE,

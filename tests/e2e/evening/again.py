@@ -122,7 +122,7 @@ def _read_again(scene: Scene, run_id: str, create: Callable[[], None]) -> None:
 
 def _plans(scene: Scene, run_id: str) -> list[dict[str, Any]]:
     said = scene.shift.draindown("report", scene.name, "--run", run_id, "--json")
-    return [one for one in said.document or [] if one["step"] == "plan"]
+    return [one for one in (said.document or {}).get("reports", []) if one["step"] == "plan"]
 
 
 @action("a backfill of a date without a run", "dates")

@@ -159,7 +159,7 @@ def _dead_is_told(scene: Scene, run_id: str) -> None:
     scene.holds("card", "how its driver ended", any(words in text for words in how))
     told = "1 batch of it committed" in text or f"1 file, {records} records" in text
     scene.holds("card", "one batch is committed", told)
-    scene.holds("card", "what to type", f"draindown run {scene.name} --flow f" in text)
+    scene.holds("card", "what to type", f"draindown run {scene.name}/f" in text)
 
 
 @action("kill -9 the scheduler while a drain is at work")

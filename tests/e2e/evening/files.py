@@ -122,9 +122,7 @@ def _cut_short(scene: Scene) -> list[str]:
     first = scene.green()
     _parked(scene, first, name)
     path = str(scene.orders.landing / name)
-    scene.does(
-        "quarantine", "discard", scene.name, "--files", "--path", path, "--note", "theirs", "--yes"
-    )
+    scene.does("input", "discard", scene.name, "--file", path, "--note", "theirs", "--yes")
     return [first]
 
 
@@ -139,7 +137,7 @@ def _repaired(scene: Scene) -> list[str]:
             "".join(f'{{"id": "late{n}", "seq": 1, "a": {n}}}\n' for n in range(30)).encode()
         )
     )
-    scene.does("quarantine", "retry", scene.name, "--path", str(path), "--yes")
+    scene.does("input", "retry", scene.name, "--file", str(path), "--yes")
     second = scene.green()
     scene.holds(
         "ledger", "it was drained", sum(row["records"] for row in scene.now().of_run(second)), 30
@@ -164,8 +162,8 @@ def _changed(scene: Scene) -> list[str]:
     scene.holds("doctor", "what was drained is published", scene.now().unpublished, False)
     scene.orders.moment += 1
     scene.orders.deliver(line, name=f"again-{scene.orders.moment:04}.json")
-    words = ("--files", "--path", str(path), "--note", "delivered again", "--yes")
-    scene.does("quarantine", "discard", scene.name, *words)
+    words = ("--file", str(path), "--note", "delivered again", "--yes")
+    scene.does("input", "discard", scene.name, *words)
     return [first, second, scene.green()]
 
 
@@ -184,8 +182,8 @@ def _parked(scene: Scene, run_id: str, name: str) -> None:
     scene.holds("quarantine", "the file is kept out", name in scene.now().parked)
     text = scene.report("--run", run_id)
     scene.holds("card", "the file is named", name in text)
-    listed = scene.shift.draindown("quarantine", "list", scene.name, "--files").out
-    scene.holds("doctor", "quarantine list names the file", name in listed)
+    listed = scene.shift.draindown("input", "list", scene.name).out
+    scene.holds("doctor", "input list names the file", name in listed)
 
 
 @action("a file without a byte and one of blank lines come", "weeds")

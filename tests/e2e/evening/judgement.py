@@ -58,11 +58,11 @@ def repair(scene: Scene, large: int) -> None:
 def _waived(scene: Scene) -> list[str]:
     scene.orders.bring(large=2)
     first = _red(scene)
-    scene.does("gate", "waive", scene.name, EXPECTATION, "--reason", "known")
+    scene.does("gate", "waive", scene.name, EXPECTATION, "--note", "known")
     second = scene.green()
     text = scene.report("--run", second)
     scene.holds("card", "it says what was waived", "waived" in text and EXPECTATION in text)
-    scene.does("gate", "unwaive", scene.name, EXPECTATION)
+    scene.does("gate", "waive", scene.name, EXPECTATION, "--undo")
     repair(scene, 2)
     return [first, second, scene.green()]
 
@@ -71,9 +71,9 @@ def _waived(scene: Scene) -> list[str]:
 def _withdrawn(scene: Scene) -> list[str]:
     scene.orders.bring(large=2)
     first = _red(scene)
-    plan = scene.shift.draindown("gate", "quarantine", scene.name, EXPECTATION)
+    plan = scene.shift.draindown("gate", "withdraw", scene.name, EXPECTATION)
     scene.holds("exit", "without --yes a plan only", plan.code, 2)
-    scene.type("gate", "quarantine", scene.name, EXPECTATION, "--yes")
+    scene.type("gate", "withdraw", scene.name, EXPECTATION, "--yes")
     scene.holds(
         "table", "they are gone", [row for row in scene.now().table if (row["a"] or 0) > 1000], []
     )
@@ -102,9 +102,9 @@ def _all_bad(scene: Scene) -> str:
 def _share_waived(scene: Scene) -> list[str]:
     first = _all_bad(scene)
     _doctor_names(scene, _SHARE)
-    scene.does("gate", "waive", scene.name, _SHARE, "--reason", "a test of theirs")
+    scene.does("gate", "waive", scene.name, _SHARE, "--note", "a test of theirs")
     second = scene.green()
-    scene.does("gate", "unwaive", scene.name, _SHARE)
+    scene.does("gate", "waive", scene.name, _SHARE, "--undo")
     return [first, second]
 
 

@@ -144,7 +144,7 @@ def of_run(tally: Tally, shift: Shift, orders: Orders, so: Facts, run_id: str) -
     """What Airflow and draindown tell of a run of the DAG that is over."""
     state = shift.run_state(run_id)
     said = shift.draindown("report", orders.spec.pipeline, "--run", run_id, "--json")
-    reports = said.document or []
+    reports = (said.document or {}).get("reports", [])
     tally.hold(
         "exit", "report knows every run that committed", said.code if so.of_run(run_id) else 0, 0
     )

@@ -87,12 +87,12 @@ class KafkaTransactions(KafkaTopic):
     def has(self, batch: SinkBatch) -> SinkBatch | None:
         """See `Sink.has`. Only a driver that has begun to send asks what it may send again."""
         if self._marked is not None and batch.epoch < self._marked.since:
-            where = f"{self._place.pipeline} --flow {self._place.flow} --sink {self._place.sink}"
+            where = f"{self._place.pipeline}/{self._place.flow} {self._place.sink}"
             raise TerminalError(
                 "sink-records",
                 tried=f"look whether {self._spec.place} has batch {batch.number} of kind {batch.kind}",
                 found=f"the batch was on its way before topic {self._spec.marker_topic} had anything of this sink",
-                next=f"draindown sink skip {where} --reason TEXT --yes   # gives up what may be there; then fill it",
+                next=f"draindown sink skip {where} --note TEXT --yes   # gives up what may be there; then fill it",
             )
         marked = self._marked or self._markers.look()
         newest, _ = marked.batches.get(batch.writer, (None, 0))

@@ -42,15 +42,15 @@ class Moved:
 
     def error(self, layout: FlowHome) -> TerminalError:
         """Return the error that asks the person."""
-        flow = f"{layout.pipeline} --flow {layout.flow}"
+        flow = f"{layout.pipeline}/{layout.flow}"
         return TerminalError(
             "files-moved",
             tried=f"take in {count(self.new, 'new file')} of flow {layout.flow} in {shown(self.now)}",
             found=f"{self}: to read them again would append their rows a second time",
             changed="nothing was taken in",
             next=[
-                f"draindown accept-files {flow} --moved --yes   # the same files: they stay known, and are read there",
-                f"draindown accept-files {flow} --new --yes   # other deliveries: the next run takes them in",
+                f"draindown input accept {flow} --moved --yes   # the same files: they stay known, and are read there",
+                f"draindown input accept {flow} --new --yes   # other deliveries: the next run takes them in",
             ],
         )
 

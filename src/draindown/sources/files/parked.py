@@ -136,7 +136,7 @@ def _refuse_read(layout: FlowHome, paths: Sequence[str]) -> None:
     parked = {event.path for event in open_files(layout)}
     if read := sorted(find(layout, [path for path in paths if path not in parked])):
         flow, shown = (
-            f"{layout.pipeline} --flow {layout.flow}",
+            f"{layout.pipeline}/{layout.flow}",
             f"{', '.join(read[:5])}{' ...' if len(read) > 5 else ''}",
         )
         raise TerminalError(

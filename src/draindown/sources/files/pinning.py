@@ -274,7 +274,7 @@ class _Run:
             self.troubles.append(f"{left_out.finding.subject}: {left_out.trouble}")
 
     def _advice(self) -> str:
-        return f"deliver it again, put right; see: draindown quarantine list {self.flow.layout.pipeline} --files"
+        return f"deliver it again, put right; see: draindown input list {self.flow.layout.pipeline}"
 
     def _parked(self, file: Unreadable) -> Event:
         return self._event(

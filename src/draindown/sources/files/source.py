@@ -166,14 +166,14 @@ class Files:
                 next=[
                     f"{_PUT_BACK}, then: {self._again}",
                     "deliver them again under new names and take these away, then: "
-                    f"draindown rebuild {layout.pipeline} --flow {layout.flow} --accept-missing",
+                    f"draindown rebuild {layout.pipeline}/{layout.flow} --accept-missing",
                 ],
             )
 
     def open_findings(self, state: FlowHome) -> list[Finding]:
         """Return the finding `parked` if files are parked."""
         number = len(parked.open_files(state))
-        next_ = f"draindown quarantine list {self._flow.layout.pipeline} --files"
+        next_ = f"draindown input list {self._flow.layout.pipeline}"
         detail = "can't be read or changed"
         return (
             [Finding(kind="parked", subject=count(number, "file"), detail=detail, next=next_)]
@@ -199,7 +199,7 @@ class Files:
         layout = self._flow.layout
         back = "put the file back as it was (size and content), then: draindown"
         if layout.staged:
-            rebuild = f"rebuild {layout.pipeline} --flow {layout.flow}"
+            rebuild = f"rebuild {layout.pipeline}/{layout.flow}"
             return [
                 f"{back} {rebuild} --yes",
                 f"draindown {rebuild} --accept-missing --yes   # its rows will be missing",
@@ -240,7 +240,7 @@ class Files:
         """
         layout = self._flow.layout
         if layout.staged:
-            return f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # and begin it anew"
+            return f"draindown rebuild {layout.pipeline}/{layout.flow} --abort --yes   # and begin it anew"
         return f"draindown run {layout.pipeline}"
 
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
@@ -270,7 +270,7 @@ class Files:
                 found=_told(changed),
                 changed="everything else was drained; the new bytes of these files were not read",
                 next=[finding.next for finding in changed[:1] if finding.next]
-                + [f"draindown quarantine list {self._flow.layout.pipeline} --files"],
+                + [f"draindown input list {self._flow.layout.pipeline}"],
             )
 
     def asked_again(self, asked: Collection[str], generation: int, first: int) -> list[str]:  # noqa: ARG002
@@ -311,12 +311,12 @@ class Files:
         """
         layout, names = self._flow.layout, list(units)
         flow, chosen = (
-            f"{layout.pipeline} --flow {layout.flow}",
-            " ".join(f"--path {shlex.quote(path)}" for path in names),
+            f"{layout.pipeline}/{layout.flow}",
+            " ".join(f"--file {shlex.quote(path)}" for path in names),
         )
         if layout.staged and inputs.has_any(layout.live, names):
             return f"draindown rebuild {flow} --abort --yes   # throws away what it has read; the live table stays"
-        return f"draindown quarantine discard {flow} --files {chosen} --yes   # never read: all its records"
+        return f"draindown input discard {flow} {chosen} --yes   # never read: all its records"
 
 
 def _told(findings: Sequence[Finding]) -> str:

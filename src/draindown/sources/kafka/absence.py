@@ -141,10 +141,10 @@ def records_absent(
     changed: str,
 ) -> TerminalError:
     """Return the error for a slice that lacks records."""
-    flow = f"{layout.pipeline} --flow {layout.flow}"
+    flow = f"{layout.pipeline}/{layout.flow}"
     ranges = [f"--range {shlex.quote(loss.span.range)}" for loss in lacking(units, wrong)[:_SHOWN]]
     accept = (
-        f'draindown accept-loss {flow} {" ".join(ranges)} --reason "..." --yes   # goes '
+        f'draindown input discard {flow} {" ".join(ranges)} --note "..." --yes   # goes '
         f"on with what is there; ask "
     )
     return TerminalError(

@@ -40,7 +40,7 @@ def within(seen: Seen, layout: FlowHome) -> Seen:
                 changed="nothing was pinned or read",
                 next=[
                     f"restore {layout.bounds} from another copy",
-                    f"draindown drill all {layout.pipeline} --flow {layout.flow}   # copies anew",
+                    f"draindown drill all {layout.pipeline}/{layout.flow}   # copies anew",
                 ],
             )
         return seen

@@ -319,7 +319,7 @@ class Client:
             "kafka-unreachable",
             tried=f"{tried} of {self._where}",
             found=f"{redacted(heard, self._secrets)[:400]} (after {self._wait:.0f} s at most)",
-            next="draindown lag   # once the brokers answer; the next run goes on by itself",
+            next="draindown status   # once the brokers answer; the next run goes on by itself",
         )
 
     @property

@@ -100,7 +100,7 @@ def lost(
 
 
 def _ways_on(losses: Sequence[Loss], layout: FlowHome) -> list[str]:
-    flow = f"{layout.pipeline} --flow {layout.flow}"
+    flow = f"{layout.pipeline}/{layout.flow}"
     rebuild = f"draindown rebuild {flow} --accept-missing   # a fresh table of what lake and topics hold now"
     if layout.staged:  # a rebuild that was begun reads what it pinned
         rebuild = f"draindown rebuild {flow} --abort --yes   # throws away what it has read; the live table stays"
@@ -118,11 +118,11 @@ def accepting(spans: Sequence[Span], layout: FlowHome, then: str) -> str:
     """Return the command that accepts losses, or lists them if they are many. `then`: what follows,
     in words.
     """
-    accept = f"draindown accept-loss {layout.pipeline} --flow {layout.flow}"
+    flow = f"{layout.pipeline}/{layout.flow}"
     if len(spans) > _SHOWN:
-        return f"{accept}   # lists them; --all accepts them: {then}"
+        return f"draindown input list {flow}   # names the command that accepts them: {then}"
     ranges = " ".join(f"--range {shlex.quote(span.range)}" for span in spans)
-    return f'{accept} {ranges} --reason "..." --yes   # {then}'
+    return f'draindown input discard {flow} {ranges} --note "..." --yes   # {then}'
 
 
 def _raw_aside(layout: FlowHome) -> list[str]:
@@ -166,5 +166,5 @@ def not_lost(asked: Sequence[str], losses: Sequence[Loss], layout: FlowHome) -> 
         "not-lost",
         tried=f"accept the loss of {', '.join(asked)} of flow {layout.flow}",
         found=f"lost are: {there}",
-        next=f"draindown accept-loss {layout.pipeline} --flow {layout.flow}",
+        next=f"draindown input list {layout.pipeline}/{layout.flow}",
     )

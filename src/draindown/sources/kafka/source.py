@@ -125,7 +125,7 @@ class Kafka:
             bytes=round((found.size + held) * weight),
             oldest=min((at.timestamp() for at in oldest.values()), default=None),
             findings=retention.findings(
-                sample.oldest, policies, now, f"draindown run {state.pipeline} --flow {state.flow}"
+                sample.oldest, policies, now, f"draindown run {state.pipeline}/{state.flow}"
             ),
             pinned=Forecast(len(slices), round(held * weight)) if held else Forecast(),
             reasons=backlog.reasons(
@@ -430,10 +430,10 @@ class Kafka:
 
     def leaving_out(self, units: Iterable[str]) -> str:  # noqa: ARG002
         """Return the command that goes on without what can't be read."""
-        return f"draindown accept-loss {self._layout.pipeline} --flow {self._layout.flow}"
+        return f"draindown input list {self._layout.pipeline}/{self._layout.flow}"
 
 
 _SHOWN = 5
 _RECORD_BYTES = 1024.0  # of a record of which nothing is known
 _NOTHING = "nothing of this batch is in the table"
-_ACCESS = "draindown lag   # once this user may Read the topics"
+_ACCESS = "draindown status   # once this user may Read the topics"

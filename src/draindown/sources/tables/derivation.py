@@ -26,7 +26,7 @@ def derivation_changed(
             tried=f"{tried} flow {layout.flow} of pipeline {layout.pipeline}",
             found=source.lacking,
             changed="nothing",
-            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # once the file is there",
+            next=f"draindown run {layout.pipeline}/{layout.flow}   # once the file is there",
         )
     return TerminalError(
         "derivation-changed",
@@ -34,8 +34,8 @@ def derivation_changed(
         found=found,
         changed="nothing",
         next=[
-            f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table, in place",
-            f"draindown rebuild {layout.pipeline} --flow {layout.flow}   # computes it beside, and swaps it in",
+            f"draindown reset {layout.pipeline}/{layout.flow}   # compares the whole table, in place",
+            f"draindown rebuild {layout.pipeline}/{layout.flow}   # computes it beside, and swaps it in",
             f"put them back as they were, then: draindown run {layout.pipeline}",
         ],
     )

@@ -81,7 +81,7 @@ class Followed:
             else "has no change feed yet"
         )
         detail = f"{what}: this flow waits for the next run of flow {writer}"
-        run = f"draindown run {pipeline} --flow {flow}"
+        run = f"draindown run {pipeline}/{flow}"
         return Finding(kind="waiting", subject=f"table {self.name}", detail=detail, next=run)
 
     def changes(self, newest: Unit) -> Changes:
@@ -205,7 +205,7 @@ class Followed:
             tried=f"follow table {self.name} for flow {layout.flow} of pipeline {layout.pipeline}",
             found=f"{self.path}: {why}",
             changed="nothing",
-            next=f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source",
+            next=f"draindown reset {layout.pipeline}/{layout.flow}   # compares the whole table with its source",
         )
 
     def register(self, row: Mapping[str, Any]) -> None:

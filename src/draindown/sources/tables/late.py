@@ -152,7 +152,7 @@ def chosen(place: Place, ids: Sequence[str], action: Action) -> pa.Table:
                 tried=f"find late row {start!r} of flow {layout.flow} of pipeline {layout.pipeline}",
                 found=f"{number or 'no'} rows that can be {action} begin with it",
                 changed="nothing",
-                next=f"draindown late list {layout.pipeline} --flow {layout.flow} --state all",
+                next=f"draindown late list {layout.pipeline}/{layout.flow} --state all",
             )
     return found
 

@@ -50,7 +50,7 @@ def refuse_declared(request: Request, pipeline: str, flow: str) -> None:
     Raises TerminalError `reader-declared`, `no-reader`.
     """
     known = {(one.pipeline, one.flow) for one in registered.readers(request.layout)}
-    tried = f"forget reader {pipeline}/{flow} of table {request.layout.table_name}"
+    tried = f"drop reader {pipeline}/{flow} of table {request.layout.table_name}"
     if pipeline in request.spec.neighbours.unreadable:
         raise TerminalError(
             "reader-declared",
@@ -65,7 +65,7 @@ def refuse_declared(request: Request, pipeline: str, flow: str) -> None:
             tried=tried,
             found="its flow is in the pipeline file: what it has not read would go",
             changed="nothing",
-            next=f"draindown run {pipeline} --flow {flow}   # or take the flow out of the file first",
+            next=f"draindown run {pipeline}/{flow}   # or take the flow out of the file first",
         )
     if (pipeline, flow) not in known:
         raise TerminalError(
@@ -73,7 +73,7 @@ def refuse_declared(request: Request, pipeline: str, flow: str) -> None:
             tried=tried,
             found=f"the table has {', '.join(f'{one}/{name}' for one, name in sorted(known)) or 'no readers'}",
             changed="nothing",
-            next=f"draindown doctor {request.spec.pipeline} --flow {request.flow}",
+            next=f"draindown doctor {request.spec.pipeline}/{request.flow}",
         )
 
 

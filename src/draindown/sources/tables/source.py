@@ -293,7 +293,7 @@ class Tables:
             f"compute again what slices of flow {layout.flow} of pipeline {layout.pipeline} touched"
         )
         if asked:
-            again = f"draindown replay {layout.pipeline} --flow {layout.flow} --from 2026-01-01 --to 2026-01-02"
+            again = f"draindown replay {layout.pipeline}/{layout.flow} --from 2026-01-01 --to 2026-01-02"
             raise TerminalError(
                 "bad-range",
                 tried=tried,
@@ -309,7 +309,7 @@ class Tables:
                 found=f"{part[0]} of {part[1]} buckets of a range of versions are in the table: its keys are at two "
                 "versions of the sources, and a replay reads one",
                 changed="nothing",
-                next=f"draindown run {layout.pipeline} --flow {layout.flow}   # does the other buckets, then try again",
+                next=f"draindown run {layout.pipeline}/{layout.flow}   # does the other buckets, then try again",
             )
         return []
 
@@ -328,11 +328,11 @@ class Tables:
 
     def leaving_out(self, units: Iterable[str]) -> str:  # noqa: ARG002
         """Return the command that compares the whole table with its source."""
-        return f"draindown reset {self._layout.pipeline} --flow {self._layout.flow}"
+        return f"draindown reset {self._layout.pipeline}/{self._layout.flow}"
 
 
 def _decisions_gone(layout: FlowHome, source: str, decided: tuple[int, int]) -> TerminalError:
-    reset = f"draindown reset {layout.pipeline} --flow {layout.flow}"
+    reset = f"draindown reset {layout.pipeline}/{layout.flow}"
     return TerminalError(
         "source-replaced",
         tried=f"follow {source} for flow {layout.flow} of pipeline {layout.pipeline}",

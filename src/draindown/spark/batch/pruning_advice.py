@@ -80,7 +80,7 @@ class Skipping:
 
     def _advice(self) -> str:
         goal = self.flow.target
-        rebuild = f"then: draindown rebuild {self.layout.pipeline} --flow {self.layout.flow}"
+        rebuild = f"then: draindown rebuild {self.layout.pipeline}/{self.layout.flow}"
         told = self.told_by
         if many := [name for name in goal.partition_by if name in told.ranges]:
             return f"partition by something coarser than {', '.join(many)}, of which a batch has too many, {rebuild}"

@@ -187,9 +187,11 @@ def _refused(
     seen: Sequence[Seen],
 ) -> TerminalError:
     layout = batch.writer.layout
-    flow, run = f"flow {layout.flow}", f"draindown run {layout.pipeline} --flow {layout.flow}"
+    flow, run = f"flow {layout.flow}", f"draindown run {layout.pipeline}/{layout.flow}"
     if layout.staged:  # it goes on by the contract that it began with, and no other
-        run = f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # and begin it anew"
+        run = (
+            f"draindown rebuild {layout.pipeline}/{layout.flow} --abort --yes   # and begin it anew"
+        )
     steps = [f"{one} of {flow}, then: {run}" for one in more]
     steps.append(f"set drift: {{{', '.join(policies)}}} for {flow}, then: {run}")
     if batch.kind == "drain" and batch.input.by_name:

@@ -107,7 +107,7 @@ def _part_way(request: Request, state: Unpublished) -> Finding | None:
     detail = "no batch of this generation is in the table yet, which a reset may have found between two versions"
     if part is not None:
         detail = f"{part[0]} of {part[1]} buckets of a range of versions are in the table: published once all are"
-    then = f"draindown run {request.spec.pipeline} --flow {request.flow}"
+    then = f"draindown run {request.spec.pipeline}/{request.flow}"
     return Finding(kind="waiting", subject=request.layout.table_name, detail=detail, next=then)
 
 

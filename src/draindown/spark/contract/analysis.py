@@ -45,7 +45,7 @@ def refuse_unresolved(request: Request, spark: SparkSession) -> None:
             tried=f"resolve the expressions of flow {request.flow} of pipeline {request.spec.pipeline} in Spark",
             found="\n".join(found),
             changed="no input was read, and no batch was written",
-            next=f"draindown run {request.spec.pipeline} --flow {request.flow}   # once the file is corrected",
+            next=f"draindown run {request.spec.pipeline}/{request.flow}   # once the file is corrected",
         )
 
 

@@ -49,7 +49,7 @@ def named(spark: SparkSession, flow: FlowSpec, layout: FlowHome, read: Input) ->
             changed="nothing of this batch is in the table",
             next=[
                 read.leaving_out(found),
-                f"draindown rebuild {layout.pipeline} --flow {layout.flow} --yes"
+                f"draindown rebuild {layout.pipeline}/{layout.flow} --yes"
                 if layout.staged
                 else f"draindown run {layout.pipeline}",
             ],

@@ -119,7 +119,7 @@ def _late(row: BatchRow, *, is_fill: bool) -> Finding:
             f". They are most of the {count(row.records, 'row')} there: is `allowed_lateness` shorter "
             f"than its files are old?"
         )
-    where = f"draindown late list {row.pipeline} --flow {row.flow}"
+    where = f"draindown late list {row.pipeline}/{row.flow}"
     return Finding(kind="late", subject=count(row.late, "late row"), detail=detail, next=where)
 
 

@@ -333,7 +333,7 @@ def _refuse_blank(work: Work, blank: Mapping[str, int]) -> None:
 
 def _rebuild(work: Work, when: str) -> str:
     layout = work.batch.writer.layout
-    return f"draindown rebuild {layout.pipeline} --flow {layout.flow}{when}"
+    return f"draindown rebuild {layout.pipeline}/{layout.flow}{when}"
 
 
 def _refused(work: Work, code: str, found: str, next_: str | Sequence[str]) -> TerminalError:
@@ -360,8 +360,8 @@ def _refuse_miscounted(work: Work, counts: Counts) -> None:
         f"Before they counted {before}, and {work.came} came, less those that went",
         changed="nothing of this batch is in the table",
         next=[
-            f"draindown prove {layout.pipeline} --flow {layout.flow}   # names the rows of the table that are wrong",
-            f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source",
+            f"draindown audit {layout.pipeline}/{layout.flow}   # names the rows of the table that are wrong",
+            f"draindown reset {layout.pipeline}/{layout.flow}   # compares the whole table with its source",
         ],
         in_order=True,
     )

@@ -69,7 +69,7 @@ def _unread(code: str, layout: FlowHome, read: str, found: str) -> TerminalError
         tried=f"read what changed in {read}, for flow {layout.flow}",
         found=found,
         changed="nothing of this batch is in the table",
-        next=f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source",
+        next=f"draindown reset {layout.pipeline}/{layout.flow}   # compares the whole table with its source",
     )
 
 

@@ -33,7 +33,7 @@ def missed(batch: DeriveBatch, counts: Counts) -> None:
     found = f"of {count(rows, 'row')} recomputed"
     found += f", which have no row in table {lookup.table}{when}: {lookup.found} is false"
     layout = batch.writer.layout
-    where = f"draindown report {layout.pipeline} --flow {layout.flow}"
+    where = f"draindown report {layout.pipeline}/{layout.flow}"
     batch.note(
         Finding(kind="lookup-missed", subject=count(counts.missed, "row"), detail=found, next=where)
     )

@@ -34,7 +34,7 @@ def not_computed(batch: DeriveBatch, found: str) -> TerminalError:
     """
     layout = batch.writer.layout
     read = " and ".join(one.path for one in batch.slice.tables)
-    rebuild = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
+    rebuild = f"draindown rebuild {layout.pipeline}/{layout.flow}"
     edited = (
         _run(batch)
         if _can_be_void(batch)
@@ -82,7 +82,7 @@ def source_types_named(work: Work) -> Iterator[None]:
             found=f"{differing}; the query reads {shortened(', '.join(columns))}",
             changed="no row of the table",
             next=[
-                f"draindown rebuild {layout.pipeline} --flow {layout.flow}   # computes it anew, with the types of now",
+                f"draindown rebuild {layout.pipeline}/{layout.flow}   # computes it anew, with the types of now",
                 f"{back}, then {_anew(work.batch)}",
             ],
         ) from error
@@ -93,7 +93,7 @@ def _can_be_void(batch: DeriveBatch) -> bool:
 
 
 def _run(batch: DeriveBatch) -> str:
-    return f"draindown run {batch.writer.layout.pipeline} --flow {batch.writer.layout.flow}"
+    return f"draindown run {batch.writer.layout.pipeline}/{batch.writer.layout.flow}"
 
 
 def _anew(batch: DeriveBatch) -> str:
@@ -101,5 +101,5 @@ def _anew(batch: DeriveBatch) -> str:
     then.
     """
     layout = batch.writer.layout
-    own = f"{layout.pipeline} --flow {layout.flow}"
+    own = f"{layout.pipeline}/{layout.flow}"
     return f"draindown rebuild {own} --abort --yes" if layout.staged else f"draindown reset {own}"

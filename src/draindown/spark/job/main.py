@@ -186,7 +186,7 @@ def _with_sums(request: Request, result: StepReport) -> StepReport:
 def _incomplete(request: Request, error: Exception) -> Finding:
     """Return the finding that this report lacks what the ledger knows of its batches."""
     detail = f"this report lacks what the ledger knows of its batches: {_brief(error)}"
-    audit = f"draindown doctor {request.spec.pipeline} --flow {request.flow}"
+    audit = f"draindown doctor {request.spec.pipeline}/{request.flow}"
     return Finding(kind="incomplete", subject="report", detail=detail, next=audit)
 
 

@@ -92,9 +92,7 @@ def _report(
     )
     told = schema_drift.findings(request.layout, request.declared, request.run_id)
     if left:
-        again = (
-            f"draindown replay {request.spec.pipeline} --flow {request.flow} {wanted.options} --yes"
-        )
+        again = f"draindown replay {request.spec.pipeline}/{request.flow} {wanted.options} --yes"
         detail = f"{count(left, 'batch', 'batches')} of it left, which no other run does"
         told = [
             *told,

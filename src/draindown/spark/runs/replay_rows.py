@@ -174,7 +174,7 @@ def _refuse_unread(request: Request, generation: int, chosen: Sequence[Mapping[s
             tried=f"replay {count(len(rows), 'quarantined row')} of flow {request.flow}",
             found=f"the batch that reads them is not done: {generations.shown(sorted({unit for unit, _ in unread}))}; "
             "it would append them a second time",
-            next=f"draindown run {request.spec.pipeline} --flow {request.flow}   # it finishes the batch; then replay",
+            next=f"draindown run {request.spec.pipeline}/{request.flow}   # it finishes the batch; then replay",
         )
 
 
@@ -267,7 +267,7 @@ def _not_restorable(request: Request, number: int, why: str) -> TerminalError:
         tried=f"put {count(number, 'withdrawn row')} back into flow {request.flow} as they were",
         found=why,
         next=[
-            f"draindown run {request.spec.pipeline} --flow {request.flow}   # where the table is to be filled anew",
+            f"draindown run {request.spec.pipeline}/{request.flow}   # where the table is to be filled anew",
             "deliver them again with a later sequence",
         ],
     )

@@ -211,7 +211,7 @@ def _files(request: Request, spark: SparkSession, name: str, source: str) -> tup
             tried=f"fill sink {name} of flow {request.flow} of pipeline {request.spec.pipeline}",
             found=f"there is no table at {source}",
             changed="nothing",
-            next=f"draindown run {request.spec.pipeline} --flow {request.flow}",
+            next=f"draindown run {request.spec.pipeline}/{request.flow}",
         )
     return log.version, TableFiles(spark, source, log.version, PORTION)
 

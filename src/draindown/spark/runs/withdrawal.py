@@ -334,7 +334,7 @@ def _refuse_unclear(
             tried=f"find the {count(verdict.unexpected, 'row')} of "
             f"{request.layout.tables.target.path} that fail by their keys",
             found=f"{count(len(set(marks)), 'key')} in {count(number, 'row')}: a key stands there more than once",
-            next=f"draindown audit {request.spec.pipeline} --flow {request.flow}",
+            next=f"draindown audit {request.spec.pipeline}/{request.flow}",
         )
 
 
@@ -403,10 +403,10 @@ def _tried(request: Request, expectation: str) -> str:
 
 def _waive(request: Request, expectation: str) -> str:
     return (
-        f"draindown gate waive {request.spec.pipeline} {shlex.quote(expectation)} --flow "
-        f"{request.flow} --reason TEXT"
+        f"draindown gate waive {request.spec.pipeline}/{request.flow} "
+        f"{shlex.quote(expectation)} --note TEXT"
     )
 
 
 def _again(request: Request, expectation: str) -> str:
-    return f"draindown gate quarantine {request.spec.pipeline} {shlex.quote(expectation)} --flow {request.flow} --yes"
+    return f"draindown gate withdraw {request.spec.pipeline}/{request.flow} {shlex.quote(expectation)} --yes"

@@ -42,5 +42,5 @@ def ways_on(writer: Writer, again: str) -> list[str]:
     layout = writer.layout
     return [
         f"put the spec back, then: draindown run {layout.pipeline}",
-        f"draindown rebuild {layout.pipeline} --flow {layout.flow}   # {again}",
+        f"draindown rebuild {layout.pipeline}/{layout.flow}   # {again}",
     ]

@@ -44,7 +44,7 @@ def refuse_mismatch(
             found="; ".join(differing),
             next=[
                 f"put the spec back, then: draindown run {layout.pipeline}",
-                f"draindown rebuild {layout.pipeline} --flow {layout.flow}   "
+                f"draindown rebuild {layout.pipeline}/{layout.flow}   "
                 "# reads all input again into a table as the spec says it",
             ],
         )

@@ -71,7 +71,7 @@ def refuse_unresolved(request: Request, sinks: Mapping[str, FlowSink], rows: Dat
         try:
             rows.where(F.coalesce(try_eval(rows.sparkSession, sink.where), F.lit(False)))
         except (PySparkException, Py4JJavaError) as error:
-            where = f"{request.spec.pipeline} --flow {request.flow}"
+            where = f"{request.spec.pipeline}/{request.flow}"
             raise TerminalError(
                 "sink-condition",
                 tried=f"resolve `where` of sink {name}: {sink.where}",

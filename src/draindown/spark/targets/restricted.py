@@ -40,7 +40,7 @@ def named(layout: FlowHome, path: str) -> Iterator[None]:
             changed="nothing of this batch is in the table",
             next=[
                 _lifted(path, condition, text),
-                f"draindown run {layout.pipeline} --flow {layout.flow}",
+                f"draindown run {layout.pipeline}/{layout.flow}",
             ],
             in_order=True,
         ) from error
