@@ -160,7 +160,7 @@ def _accepting(spec: PipelineSpec, target: Target) -> list[str]:
     found = [
         name
         for name in derived_flows(spec, target)
-        if getattr(spec.declared(name), "accept", None) is not None
+        if getattr(spec.declared(name), "allowed_lateness", None) is not None
     ]
     if target.flow is not None and not found:
         raise typer.BadParameter(
@@ -175,7 +175,7 @@ def number_open(layout: FlowHome, flow: FlowSpec | DerivedFlow) -> int | None:
     """
     from draindown.sources.tables import late as rows_of
 
-    if getattr(flow, "accept", None) is None:
+    if getattr(flow, "allowed_lateness", None) is None:
         return None
     return rows_of.counts(_place(layout))["open"]
 

@@ -31,7 +31,7 @@ def summarize(spec: PipelineSpec, target: Target, out: Output) -> None:
     if not timed:
         raise typer.BadParameter("no flow of the target compares the time of its rows")
     for flow, asked in timed:
-        allowed = getattr(spec.declared(flow), "allowed", None)
+        allowed = getattr(spec.declared(flow), "allowed_lateness", None)
         about = {"pipeline": spec.pipeline, "flow": flow, "allowed_lateness": allowed}
         try:
             found = lateness(asked, [] if allowed is None else [allowed])

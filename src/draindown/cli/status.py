@@ -125,7 +125,9 @@ def _rows(one: _Glance, blanks: int) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = [
         (f"{one.pipeline}/{one.flow}", *[""] * blanks, *_waiting(one), *_known(one))
     ]
-    for part in one.look.parts if one.look and blanks else ():
+    if one.look is None or not blanks:
+        return rows
+    for part in one.look.parts:
         place = ("", part.name, str(part.position), str(part.end))
         waits = (count(part.units, one.look.unit), size(part.bytes), _aged(_seconds(one, part)))
         rows.append((*place, *waits, *[""] * len(_FLOW)))

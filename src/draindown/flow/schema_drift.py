@@ -320,7 +320,10 @@ def _step_for_field(
     column = within(flow, sighting.name)
     if column is not None:
         again = f"draindown rebuild {layout.pipeline}/{layout.flow}"
-        return f"name it in the type of column {column} of flow {layout.flow}, then {again}; till then _rescued_data has it"
+        return (
+            f"name it in the type of column {column} of flow {layout.flow}, then {again}; "
+            f"till then _rescued_data has it"
+        )
     kind = sighting.type if sighting.has_value else UNSEEN
     renamed = renamed_fields.renamed(flow, sighting.name, kind, sighting.with_it, beside)
     if renamed is None:

@@ -82,7 +82,7 @@ def _gate(verb: str, layout: FlowHome, e: Expectation) -> str:
 
 def findings(layout: FlowHome, part: CheckPart) -> list[Finding]:
     """Return a finding for each expectation that failed and refuses nothing, by its severity."""
-    show = f"draindown gate show {layout.pipeline} --flow {layout.flow}"
+    show = f"draindown gate show {layout.pipeline}/{layout.flow}"
     failed = [e for e in part.expectations if e.is_noted]
     return [
         Finding(kind="expectation", subject=e.name, detail=f"{e.severity}: {told(e)}", next=show)
