@@ -102,11 +102,11 @@ def test_the_ledger_of_a_derived_table_is_shown_by_its_two_accounts(project: Pat
     html = overview.render(overview.flows(project / "dags" / "pipelines", project))
     header = html[html.index(">generation<") : html.index("907")]
     for name in (
-        "images",
+        "changes",
         "used",
         "unused",
         "late",
-        "keys",
+        "recomputed",
         "inserted",
         "updated",
         "deleted",

@@ -359,7 +359,7 @@ def test_a_withdrawal_that_dies_counts_nowhere_or_entirely(
     with pytest.raises(Injected):
         flow.withdraw(fault="merged")
     flow.kept_out |= {"bad": 1, "worse": 1}
-    before = ["source"] * (1 + fed)
+    before = ["drain"] * (1 + fed)
     assert [one["kind"] for one in flow.ledger()] == before
     assert quarantine.counts(flow.layout).open == 2
     flow.right(whole=False)

@@ -517,7 +517,7 @@ def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: P
     assert not audit(asked.spec, "f", root=tmp_path).residues
 
     log = Path(staged.layout.tables.target.path, "_delta_log", f"{1:020}.json")
-    log.write_text(log.read_text().replace(r"\"units\":1", r"\"units\":2"))
+    log.write_text(log.read_text().replace(r"\"inputs\":1", r"\"inputs\":2"))
     found = audit(asked.spec, "f", root=tmp_path).residues
     assert [(residue.kind, "batch 0" in residue.where) for residue in found] == [
         ("ledger-not-as-committed", True)
