@@ -101,11 +101,19 @@ class Landing:
             spec=self.spec, flow="f", step="drain", run_id=run_id, root=str(self.home), **more
         )
 
+    @property
+    def declared(self) -> dict[str, Any]:
+        """What its file says: all but the lease, which is in the project file."""
+        return {key: value for key, value in self.document.items() if key != "lease"}
+
     def write_pipeline(self) -> None:
         """Write its file in dags/pipelines/, for commands that are typed."""
         path = self.home / "dags" / "pipelines" / f"{self.spec.pipeline}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(self.document, sort_keys=False))
+        path.write_text(yaml.safe_dump(self.declared, sort_keys=False))
+        if self.document["lease"]:
+            given = {"lease": self.document["lease"]}
+            (self.home / "draindown.yaml").write_text(yaml.safe_dump(given))
 
     def transform(self, name: str, source: str) -> None:
         """Write jobs/transforms/<name>.py."""

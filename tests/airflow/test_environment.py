@@ -53,7 +53,7 @@ def test_settings_of_airflow_are_passed_on(dag: DAG) -> None:
     assert dag.max_active_tasks == 2
     for task in dag.tasks:
         assert (task.retries, task.pool, task.queue) == (1, "spark", "java")
-    assert (dag.timetable._timezone.name, dag.timetable._expression) == (
+    assert (str(dag.timetable.timezone), dag.timetable.expression) == (
         "Europe/Berlin",
         "30 5 * * *",
     )

@@ -54,7 +54,7 @@ class Airflow:
         pipelines = lay_out(self.project)
         for landing in landings:
             path = pipelines / f"{landing.spec.pipeline}.yaml"
-            path.write_text(yaml.safe_dump(landing.document, sort_keys=False))
+            path.write_text(yaml.safe_dump(landing.declared, sort_keys=False))
 
     def __enter__(self) -> Self:
         migrate = [sys.executable, "-m", "airflow", "db", "migrate"]

@@ -862,6 +862,18 @@ def test_every_key_is_in_the_reference(heading: str, model: type[BaseModel]) -> 
     assert rows == list(model.model_fields)
 
 
+def test_examples_are_pipelines_of_a_project(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "project-file.md").read_text()
+    first, *blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    files = {name: block for block in blocks for name in re.findall(r"^pipeline: (\w+)", block)}
+    assert len(files) == 3
+    root = project(tmp_path, first, **files)
+    found = load_all(root / loader.DIRECTORY, {})
+    assert [one.pipeline for one in found if isinstance(one, PipelineSpec)] == sorted(files)
+    for block in files.values():
+        jsonschema.Draft202012Validator(schema()).validate(yaml.safe_load(block))
+
+
 def test_schemas_take_what_the_loader_takes(tmp_path: Path) -> None:
     whole = jsonschema.Draft202012Validator(project_schema())
     jsonschema.Draft202012Validator.check_schema(whole.schema)

@@ -149,9 +149,8 @@ def write_project(place: Path, spec: PipelineSpec, root: Path) -> PipelineSpec:
     file = place / DIRECTORY / f"{spec.pipeline}.yaml"
     file.parent.mkdir(parents=True)
     # JSON is valid YAML, and its strings are quoted, so that none is read as a number
-    file.write_text(
-        json.dumps(_spelled(spec.model_dump(mode="json")), indent=1, ensure_ascii=False)
-    )
+    document = spec.model_dump(mode="json", exclude={"lease"})  # a copy's is local
+    file.write_text(json.dumps(_spelled(document), indent=1, ensure_ascii=False))
     for part in ("jobs", "expectations"):
         if (root / part).is_dir():
             (place / part).symlink_to(root / part, target_is_directory=True)

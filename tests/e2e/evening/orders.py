@@ -85,7 +85,7 @@ class Orders(Landing):
         """Write its file with these top-level entries changed."""
         self.document |= changes
         self.yaml.parent.mkdir(parents=True, exist_ok=True)
-        self.yaml.write_text(yaml.safe_dump(self.document, sort_keys=False))
+        self.yaml.write_text(yaml.safe_dump(self.declared, sort_keys=False))
 
     def bring(self, files: int = 1, rows: int = 60, *, bad: int = 2, large: int = 0) -> list[Path]:
         """Deliver files of changes: new keys and old ones, deletes, ties and duplicates, and
