@@ -33,7 +33,10 @@ _PORTIONS = PARTS // 2
 def sink(address: str, topic: str) -> KafkaTransactions:
     """The sink of the topic. Each portion is a transaction of its own."""
     spec = KafkaSink(
-        topic=topic, bootstrap_servers=address, create=True, markers=f"{topic}-markers"
+        topic=topic,
+        bootstrap_servers=address,
+        delivery="exactly_once",
+        marker_topic=f"{topic}-markers",
     )
     clock = iter(range(0, 10**9, 1000))
     return KafkaTransactions(spec, place_of(topic), {}, lambda: float(next(clock)))

@@ -72,9 +72,9 @@ def test_a_recreated_topic_has_another_id(cluster: Cluster, topic: str) -> None:
 def test_a_pattern_is_matched_against_whole_names(cluster: Cluster, topic: str) -> None:
     for name in (f"{topic}-a", f"{topic}-b", f"x{topic}-a"):
         cluster.create(name)
-    seen = Client(source(cluster, pattern=f"{topic}-[ab]")).look()
+    seen = Client(source(cluster, topic_pattern=f"{topic}-[ab]")).look()
     assert {one.topic for one in seen.partitions} == {f"{topic}-a", f"{topic}-b"}
-    assert Client(source(cluster, pattern=f"{topic}-c")).look().partitions == ()
+    assert Client(source(cluster, topic_pattern=f"{topic}-c")).look().partitions == ()
 
 
 def test_a_time_is_found_per_partition(cluster: Cluster, topic: str) -> None:

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit
 from draindown.config.kafka_sink import KafkaSink
 from draindown.sinks.kafka.transactions import KafkaTransactions
@@ -192,14 +191,13 @@ def test_a_frozen_sender_of_another_sink_holds_others_up_and_hides_no_batch(
     assert len(read(cluster, topic, committed=True)) == 1
 
 
-def test_a_topic_for_markers_must_be_there_or_be_made(cluster: Cluster, topic: str) -> None:
+def test_the_topic_of_markers_is_made_by_the_first_driver(cluster: Cluster, topic: str) -> None:
     cluster.create(topic, 1)
-    with pytest.raises(DraindownError) as raised:
-        sink(cluster, topic, create=False).check(COLUMNS)
-    assert raised.value.code == "sink-records" and raised.value.next[0].startswith(
-        "kafka-topics.sh --create"
-    )
     sink(cluster, topic).check(COLUMNS)
     assert f"{topic}-markers" not in cluster.admin.list_topics(timeout=20).topics, (
         "a look makes nothing"
     )
+    found = sink(cluster, topic)
+    found.fence(1)
+    found.close()
+    assert f"{topic}-markers" in cluster.admin.list_topics(timeout=20).topics

@@ -31,7 +31,7 @@ def of_postgres(server: PostgresServer) -> Bench:
     server.execute(f"create schema {schema} authorization loader")
     server.execute(f"create table {schema}.alerts (id bigint primary key, name text, note text)")
     server.execute(f"grant select, insert, update, delete on {schema}.alerts to loader")
-    spec = PostgresSink(url=server.url(), table=f"{schema}.alerts", create=True)
+    spec = PostgresSink(url=server.url(), table=f"{schema}.alerts")
     return Bench(
         lambda: PostgresTable(spec, PLACE, {"DRAINDOWN_SECRET_PG": WORD}),
         lambda: {
