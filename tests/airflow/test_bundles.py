@@ -15,7 +15,7 @@ from tests.airflow.steps import Steps
 PIPELINE = """\
 pipeline: p
 lake: {lake}
-airflow: {retries: 0}
+airflow: {{retries: 0}}
 flows:
   f:
     source: {{files: "{files}", format: json}}

@@ -283,7 +283,7 @@ def _fitting(defaults: MappingNode, flow: MappingNode) -> MappingNode:
     of_source = dict.fromkeys(keys_of(source[1])) if source else {}
     form = form_of(dict.fromkeys(keys_of(flow)) | {"source": of_source})
     model = FlowSpec if form == LANDING_FORM else DerivedFlow
-    pairs = []
+    pairs: list[tuple[Node, Node]] = []
     for key, value in defaults.pairs:
         if not isinstance(key, ScalarNode) or key.text not in model.model_fields:
             continue

@@ -104,8 +104,9 @@ def merged(path: Path, text: str, environ: Mapping[str, str], given: Layers | No
 
     Raises TerminalError `invalid-pipeline` if it is not YAML, or can't be merged.
     """
+    problems: list[Problem] = []
     try:
-        root, problems = read(text), []
+        root = read(text)
         if given is not None and given.lenient:
             environ = Lenient(environ)
         if given is not None or _LAYERED.search(text):

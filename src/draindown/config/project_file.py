@@ -20,7 +20,6 @@ from draindown.config.environment import VARIABLE
 from draindown.config.file_errors import invalid, read_text
 from draindown.config.layers import FLOW_KEYS, Layers, place_of_lake
 from draindown.config.lease import LeaseSpec
-from draindown.config.models import PipelineSpec
 from draindown.config.names import Identifier, lake_root, near
 from draindown.config.nodes import (
     Budget,
@@ -32,6 +31,7 @@ from draindown.config.nodes import (
     without,
 )
 from draindown.config.problems import explain
+from draindown.config.schedule import Schedule
 from draindown.config.yaml_document import (
     DocumentError,
     MappingNode,
@@ -46,22 +46,20 @@ _OVERRIDES = ("lake", "lease", "schedule")
 _Values = dict[Identifier, Any]
 
 
-def _of_pipeline(key: str) -> Any:
-    """Return the type that a key has in a pipeline file."""
-    return PipelineSpec.model_fields[key].rebuild_annotation()
-
-
-_Owner, _Tags, _Schedule = map(_of_pipeline, ("owner", "tags", "schedule"))
-_Lake = Annotated[_of_pipeline("lake"), AfterValidator(lake_root)]
+_Tags = list[Annotated[str, Field(min_length=1, max_length=100)]]
+_Lake = Annotated[str, Field(min_length=1), AfterValidator(lake_root)]
 
 
 class Defaults(Model):
     """Keys of pipelines and flows that a pipeline file may leave out."""
 
-    owner: _Owner | None = Field(
-        default=None, description="Who answers for the pipelines.", examples=["data-platform"]
+    owner: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Who answers for the pipelines.",
+        examples=["data-platform"],
     )
-    schedule: _Schedule = Field(
+    schedule: Schedule = Field(
         default=None, description="Schedule of pipelines that have none.", examples=["@hourly"]
     )
     tags: _Tags | None = Field(default=None, description="Tags of the DAGs.")
@@ -82,7 +80,7 @@ class Environment(Model):
     lease: LeaseSpec | None = Field(
         default=None, description="How drivers on several hosts exclude each other."
     )
-    schedule: _Schedule = Field(
+    schedule: Schedule = Field(
         default=None, description="Schedule of all pipelines; manual: none.", examples=["manual"]
     )
     connections: dict[Identifier, Connection] = Field(
@@ -179,9 +177,8 @@ class _Project:
         found = entry(root, "environments")
         self._environments = dict(_named(found[1])) if found else {}
         self.chosen = self._choice()
-        self._fills = {
-            name: self._vars(node) for name, node in (self._environments or {"": None}).items()
-        }
+        nodes: dict[str, Node | None] = {**self._environments} or {"": None}
+        self._fills = {name: self._vars(node) for name, node in nodes.items()}
 
     def layers(self, lenient: bool) -> Layers:
         """Return the layers of the chosen environment."""
