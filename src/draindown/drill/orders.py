@@ -185,7 +185,7 @@ def _refused(flow: str, mine: FlowHome, theirs: FlowHome) -> Iterator[Difference
     told = []
     for layout in (mine, theirs):
         columns = "origin['input'] as input, origin['position'] as position"
-        sql = f"select quarantine_id as id, {place}, reason, field from t"
+        sql = f"select quarantine_id as id, {columns}, reason, field from t"
         rows = layout.tables.quarantine.rows(sql)
         told.append(
             {
