@@ -79,7 +79,7 @@ def do(home: Path, request: Request) -> int:
         row = BatchRow(
             "good", request.flow, 1, 0, request.run_id, records=200_000, inserted=200_000
         )
-        record(request.layout, [replace(row, start=request.start, started_at=now())])
+        record(request.layout, [replace(row, attempt=request.start, started_at=now())])
     at = now()
     part = {
         "drain": DrainPart(

@@ -184,8 +184,8 @@ def _refused(flow: str, mine: FlowHome, theirs: FlowHome) -> Iterator[Difference
     """Yield quarantined records that only one lake has, or that were refused for another reason."""
     told = []
     for layout in (mine, theirs):
-        place = "origin['input'] as input, origin['position'] as position"
-        sql = f"select quarantine_id as id, {place}, reason, field from t"
+        columns = "origin['input'] as input, origin['position'] as position"
+        sql = f"select quarantine_id as id, {columns}, reason, field from t"
         rows = layout.tables.quarantine.rows(sql)
         told.append(
             {
