@@ -540,7 +540,7 @@ def test_another_project_directory_holds_no_table_of_this_one(shop: Shop, tmp_pa
     }, "a file elsewhere reads what the project writes"
     with pytest.raises(TerminalError) as error:
         loader.load_alone(tmp_path / "elsewhere" / "shop.yaml", tmp_path / "other", {})
-    assert "no pipeline 'crm'" in error.value.found
+    assert "no flow of this project writes table 'customers'" in error.value.found
 
 
 def test_rebuild_and_replay_of_a_derived_flow_print_what_they_would_do(
