@@ -21,6 +21,7 @@ from draindown.base.errors import TerminalError, TransientError
 from draindown.cli.program import main
 from draindown.config import loader
 from draindown.config.models import PipelineSpec
+from draindown.config.neighbours import Writer
 from draindown.doctor.examination import examine
 from draindown.gate import published
 from draindown.lake.home import FlowHome
@@ -531,12 +532,12 @@ def test_the_oldest_change_of_any_table_tells_how_long_it_waits(shop: Shop) -> N
 def test_another_project_directory_holds_no_table_of_this_one(shop: Shop, tmp_path: Path) -> None:
     shutil.copytree(shop.pipelines, tmp_path / "elsewhere")
     found = loader.load_alone(tmp_path / "elsewhere" / "shop.yaml", shop.root, {})
-    assert found.neighbours.writers == {"crm/customers": "customers"}, (
-        "a file elsewhere reads what the project writes"
-    )
+    assert found.neighbours.writers == {
+        "customers": Writer(pipeline="crm", flow="customers", keys=("id",))
+    }, "a file elsewhere reads what the project writes"
     with pytest.raises(TerminalError) as error:
         loader.load_alone(tmp_path / "elsewhere" / "shop.yaml", tmp_path / "other", {})
-    assert "no pipeline 'crm'" in error.value.found
+    assert "no flow of this project writes table 'customers'" in error.value.found
 
 
 def test_rebuild_and_replay_of_a_derived_flow_print_what_they_would_do(
