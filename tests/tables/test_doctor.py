@@ -444,7 +444,7 @@ def test_what_can_t_be_looked_at_is_no_verdict(
     asked = drained(tmp_path)
     monkeypatch.setattr(pointer, "published", denied)
     health = examine(asked)
-    assert (health.exit, health.symptoms, len(health.unlooked)) == (2, [], 1)
+    assert (health.exit, health.symptoms, len(health.unlooked)) == (75, [], 1)
     assert "could not look" in str(health)
 
 
@@ -485,7 +485,7 @@ def test_a_master_that_nobody_listens_for_is_wrong(
 
 
 def test_set_up_is_verified(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (examine_setup().exit, codes(examine_setup())) == (2, set())
+    assert (examine_setup().exit, codes(examine_setup())) == (75, set())
     archive = Path(os.environ["DRAINDOWN_CLASS_ARCHIVE"])
     assert "does not start" in examine_setup().unlooked[0]
     with monkeypatch.context() as patched:

@@ -224,5 +224,5 @@ def test_without_a_client_nothing_is_said_of_the_brokers(
 ) -> None:
     monkeypatch.setattr("draindown.sources.kafka.source.find_spec", lambda _: None)
     found = examine(drained(tmp_path))
-    assert any("confluent-kafka" in one for one in found.unlooked) and found.exit == 2
+    assert any("confluent-kafka" in one for one in found.unlooked) and found.exit == 75
     assert found.looked["source"] == "out of reach from here"

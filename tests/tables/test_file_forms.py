@@ -88,7 +88,7 @@ def test_a_rebuild_names_a_discard_only_of_what_the_live_table_has_not_read(tmp_
     assert staged.leaving_out([fresh]).startswith(f"draindown input discard p/f --file {fresh}")
     for names in ([read], [fresh, read]):
         assert staged.leaving_out(names).startswith("draindown rebuild p/f --abort --yes")
-    assert source_of(asked).leaving_out([read]).startswith("draindown quarantine discard")
+    assert source_of(asked).leaving_out([read]).startswith("draindown input discard")
     error = refused(lambda: staged.refuse_miscounted(1, units(asked)[:1], {}))
     assert all("discard" not in step for step in error.next) and "--abort" in error.next[0]
 
@@ -124,6 +124,6 @@ def test_drift_that_is_refused_names_a_discard_only_where_units_can_be_left_out(
     error = schema_drift._refused(
         batch, ["field x"], ["add 'x: int'"], ["new_columns: rescue"], seen
     )
-    assert any("quarantine discard" in step for step in error.next) == (by_name and not staged)
+    assert any("input discard" in step for step in error.next) == (by_name and not staged)
     assert not any("input list" in step for step in error.next)
     assert any("--abort" in step for step in error.next[:2]) == bool(staged)

@@ -122,7 +122,7 @@ def torn(asked: Request) -> None:
         (torn, False, "FAILED  p/f  its reports can't be read"),
     ],
 )
-def test_report_its_list_the_overview_and_the_page_say_the_same(
+def test_report_its_list_status_and_the_page_say_the_same(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     facts: Callable[[Request], None],
@@ -131,17 +131,20 @@ def test_report_its_list_the_overview_and_the_page_say_the_same(
 ) -> None:
     asked = request(tmp_path, run_id="r1")
     project(asked)
+    (tmp_path / "in").mkdir(exist_ok=True)
     facts(asked)
     with at_work.at_work(again(asked, try_number=2)) if works else nullcontext():
         (found,) = standing.newest(asked.layout, "p", 5)
         assert found.said.startswith(said)
         shown = []
-        for words in (["p"], ["p", "--list"], [], ["p", "--run", "r1"]):
-            assert main(["--root", str(tmp_path), "report", *words]) == 0
+        for words in ("report p", "report p --list", "report p --run r1", "status"):
+            assert main(["--root", str(tmp_path), *words.split()]) == 0
             shown.append(capsys.readouterr().out)
         view = overview.flows(tmp_path / "dags" / "pipelines", tmp_path)[0].runs[0]
     flat = [" ".join(text.split()) for text in shown]
-    assert all(" ".join(said.split()) in text for text in flat)
+    assert all(" ".join(said.split()) in text for text in flat[:3])
+    of_status = said.split()[0] if said.startswith("OK") else " ".join(said.split())
+    assert of_status in flat[3]
     assert (view.mark, f"{view.mark}  p/f  {view.what}".startswith(said)) == (found.mark, True)
     if works:
         assert all("FAILED" not in text for text in flat) and "try 2, process" in flat[0]
@@ -180,7 +183,7 @@ def test_a_run_at_work_without_a_report_is_the_newest(tmp_path: Path) -> None:
         ({"contract": ""}, "rebuild-damaged"),
     ],
 )
-def test_a_rebuild_that_is_half_done_is_in_report_overview_and_page_as_in_doctor(
+def test_a_rebuild_that_is_half_done_is_in_report_status_and_page_as_in_doctor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], code: str
 ) -> None:
     asked = drained(tmp_path)
@@ -189,7 +192,7 @@ def test_a_rebuild_that_is_half_done_is_in_report_overview_and_page_as_in_doctor
     begun = {"generation": 2, "previous": 1, "at": "then", "by": "me", "contract": "c"}
     begun |= {"foreign": []}
     asked.layout.rebuild.write(begun | change)
-    for words in (["report", "p"], ["report"], ["doctor"]):
+    for words in (["report", "p"], ["status"], ["doctor"]):
         main(["--root", str(tmp_path), *words])
         assert code in capsys.readouterr().out, words
     view = overview.flows(tmp_path / "dags" / "pipelines", tmp_path)[0]

@@ -289,7 +289,7 @@ def test_rows_of_a_table_without_keys_are_named_by_their_origin(
     assert (
         refused["state"] == "quarantined"
         and "malformed" in refused["said"]
-        and "quarantine show p" in refused["next"][0]
+        and "quarantine list p/f --id " in refused["next"][0]
     )
     assert _why(spec, tmp_path, _origin="t/0:99")["state"] == "never-seen"
 
@@ -310,7 +310,7 @@ def test_a_withdrawn_row_is_named_with_its_expectation(tmp_path: Path, expectati
         and "it is open" in found["said"]
     )
     assert [one["fate"] for one in found["records"]] == ["superseded"]
-    assert found["next"][0].startswith("draindown quarantine list p --id withdrawn")
+    assert found["next"][0].startswith("draindown quarantine list p/f --id withdrawn")
     lake.drain(_lines({"id": "a", "n": 4}))
     assert _why(lake.spec, tmp_path, id="a")["state"] == "landed"
 

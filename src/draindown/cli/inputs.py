@@ -48,7 +48,8 @@ def list_(ctx: typer.Context, target: Flows, as_json: Json = False) -> None:
     """List parked files, and offsets that are lost at the brokers, each with the reason."""
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(target.pipeline)
-    names, found, failed = landing_flows(spec, target), list[dict[str, Any]](), []
+    names = landing_flows(spec, target)
+    found, failed = list[dict[str, Any]](), list[DraindownError]()
     for name in names:
         try:
             found += _open(here.request(spec, name, "drain", new_run_id()))

@@ -203,12 +203,11 @@ def _tell(screen: Screen, spec: PipelineSpec, one: _Glance) -> None:
     for error in one.errors:
         screen.tell(f"{one.pipeline}/{one.flow}", error)
     newest = one.newest
+    if newest is not None and newest.mark not in ("OK", "IDLE"):
+        screen.lines.append(newest.said)
     if newest is not None and not newest.is_well:
         run = f" --run {shlex.quote(newest.run_id)}" if not newest.steps else ""
-        screen.lines += [
-            newest.said,
-            f"  next: draindown report {one.pipeline}/{one.flow}{run}",
-        ]
+        screen.lines.append(f"  next: draindown report {one.pipeline}/{one.flow}{run}")
     holder, so_far = one.holder
     if holder is not None and (newest is None or holder.run_id != newest.run_id):
         screen.lines.append(at_work(f"{one.pipeline}/{one.flow}", holder, so_far))
