@@ -373,7 +373,7 @@ def test_an_expectation_that_is_not_critical_is_a_finding_and_refuses_nothing(
     assert (first.kind, first.subject) == ("expectation", "w")
     assert first.detail == "warning: 2 of 9 rows, such as v"
     assert (second.subject, second.detail) == ("i", "info: ")
-    assert first.next == "draindown gate show flights --flow flights"
+    assert first.next == "draindown gate show flights/flights"
 
 
 @pytest.mark.parametrize(
