@@ -460,7 +460,7 @@ def _later(day: date, months: int) -> date:
 def test_windows_of_the_calendar_begin_and_end_with_it(
     derivation: Callable[..., Derivation], name: str, buckets: int
 ) -> None:
-    """The oracle is Python's calendar; DuckDB's query, which `prove` runs, finds the same."""
+    """The oracle is Python's calendar; DuckDB's query, which `audit` runs, finds the same."""
     parts, of = CALENDAR[name]
     it = derivation(
         window={"time": "at", "group_by": ["k"], "measures": {"c": "count(*)", "s": "sum(n)"}}

@@ -60,7 +60,7 @@ def statement(flow: DerivedFlow, sources: Sequence[Table]) -> str | None:
 
 
 def is_provable(flow: DerivedFlow, sources: Sequence[Table]) -> bool:
-    """Return whether `prove` can be asked: there is a statement, or a fold whose order is certain
+    """Return whether `audit` can ask it: there is a statement, or a fold whose order is certain
     to be Spark's.
     """
     if isinstance(flow.derivation, Processor):
