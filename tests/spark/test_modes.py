@@ -125,7 +125,7 @@ def test_a_query_whose_thread_died_is_an_error_and_the_next_run_resumes(
     request = landing.request("r")
     told, code = main.attempt(request, lambda stop: drain(request, spark, stop=stop))
     assert told.error is not None and (code, told.error["code"]) == (Exit.TRY_AGAIN, "query-died")
-    assert told.drain is not None and told.drain.totals["units"] == 2  # all that this start did
+    assert told.drain is not None and told.drain.totals["inputs"] == 2  # all that this start did
     assert told.error["next"] == ["draindown run p/f   # it resumes where this one ended"]
     assert drain(landing.request("again"), spark).outcome == "idle"
 

@@ -243,7 +243,7 @@ def test_a_run_that_met_another_at_work_does_not_hide_it(
         code, said = reported(asked, capsys)
         assert code == 0 and said.startswith("FAILED p/f drain: lease-held")
         assert f"AT WORK p/f me (run {asked.run_id}, process {os.getpid()} on " in said
-        assert "2 batches of it committed so far, 2 rows" in said
+        assert "2 batches of it committed so far, 2 records" in said
         assert f"next: draindown --root {tmp_path} report p/f --run {asked.run_id}" in said
     assert "AT WORK" not in reported(asked, capsys)[1]
 

@@ -28,22 +28,18 @@ from draindown.runs.unfinished import Unfinished
 AT = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 
 GOLDEN = """\
-OK  flights/flights  drained 104 files, 1,003,210 rows -> 998,001 applied  in 48 s
-run       scheduled__2026-11-21T03:00:00+00:00
-rows      applied        998,001  inserted 336,776  updated 660,175  deleted 950  remembered 100
-          superseded       3,000
-          duplicate        1,225
-          quarantined        984  0.1% of the records: malformed 700, type:dep_delay 284
-          late                 0
-          records      1,003,210
-          adds up ✓
-batches   1 batch of generation 1; 2 files parked
-backlog   104 files, 31.2 MB, oldest 3 h 5 min -> nothing
-gate      passed: 2 expectations on 336,000 changed rows held, 1 waived; published 3, the first
-          waived  expect_column_values_to_be_between:dep_delay  3 of 336,000 changed rows  e.g. 1301
-compact   40 files -> 12 in 12 partitions, 64.0 MB rewritten  (small files)
-finding   parked  landing/flights/x.json.gz  corrupt-gzip: is damaged after 10 bytes
-          next: draindown input list flights"""
+OK  flights/flights  104 files, 1,003,210 records -> 998,001 applied; version 3 published  in 48 s
+run          scheduled__2026-11-21T03:00:00+00:00
+records      1,003,210 read = 998,001 applied + 3,000 superseded + 1,225 duplicate + 984 quarantined  ✓
+applied      336,776 inserted, 660,175 updated, 950 deleted, 100 deletes of keys that were not in the table
+quarantined  0.1%: malformed 700, type:dep_delay 284
+batches      1 batch of generation 1; 2 files parked
+waiting      nothing (before: 104 files, 31.2 MB, oldest 3 h 5 min)
+check        1 of 2 expectations held on 336,000 changed rows, 1 waived; published version 3 (none before)
+             waived  expect_column_values_to_be_between:dep_delay  3 of 336,000 changed rows  e.g. 1301
+compact      40 files -> 12 in 12 partitions, 64.0 MB rewritten  (small files)
+finding      parked  landing/flights/x.json.gz  corrupt-gzip: is damaged after 10 bytes
+             next: draindown input list flights"""
 
 
 def batch(**changes: Any) -> dict[str, Any]:

@@ -464,7 +464,10 @@ def test_connections_need_no_project_file(tmp_path: Path) -> None:
         ("[lake]\n", "1:1: must be keys and values, such as `lake: lake`"),
         ("lake: {\n", "2:1: is not YAML"),
         ("lake: s3://b/c\n", "1:7: lake: s3:// is no directory"),
-        ("lease: {form: shared}\n", "1:9: lease.form: is mode now: `lease: {mode: shared}`"),
+        (
+            "lease: {form: shared}\n",
+            "1:9: lease.form: is `mode` in version 1; write `mode: shared`",
+        ),
         ("lease: {mode: remote}\n", "1:15: lease.mode: must be 'local' or 'shared', not 'remote'"),
         ("lease: {duration: 90s}\n", "1:9: lease.duration: counts for mode shared only"),
         (
@@ -535,8 +538,14 @@ def test_problems_of_a_project_file(tmp_path: Path, file: str, found: str) -> No
     ("more", "found"),
     [
         ("lease: {form: shared}\n", "4:1: lease: belongs to the lake, so it is in draindown.yaml"),
-        ("retries: 3\n", "4:1: retries: is airflow.retries now: write `airflow: {retries: 2}`"),
-        ("max_active_tasks: 3\n", "4:1: max_active_tasks: is airflow.max_active_tasks now"),
+        (
+            "retries: 3\n",
+            "4:1: retries: is `airflow.retries` in version 1; write `airflow: {retries: 3}`",
+        ),
+        (
+            "max_active_tasks: 3\n",
+            "4:1: max_active_tasks: is `airflow.max_active_tasks` in version 1",
+        ),
         (
             "airflow: {start_date: x}\n",
             "4:11: airflow.start_date: not supported: it decides nothing",

@@ -485,7 +485,7 @@ def test_whoever_may_not_make_the_topic_of_markers_is_told_how(brokers: Brokers)
         )
         how, again = raised.value.next
         assert how.startswith(f"kafka-topics.sh --create --topic {MARKERS} --partitions 1 ")
-        assert "cleanup.policy=compact" in how and again.startswith("draindown plan p ")
+        assert "cleanup.policy=compact" in how and again.startswith("draindown plan p/f")
 
 
 def test_the_number_of_a_portion_stays_with_its_rows() -> None:

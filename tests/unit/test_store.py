@@ -18,11 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draindown.lake import directories
 from draindown.lake.local_store import LocalStore
 from draindown.lake.memory_store import MemoryStore
 from draindown.lake.store import Store
-from draindown.lake.stores import store_of
+from draindown.lake.stores import holds_any, names_under, store_of
 
 
 @pytest.fixture(params=[LocalStore, MemoryStore])
@@ -233,6 +232,10 @@ def test_a_listing_is_that_of_sorted_keys(names: list[str], prefix: str, after: 
         )
         for store in (local, memory):
             assert [entry.key for entry in store.list(begin, last)] == wanted
+        under = {key.removeprefix(f"{home}/") for key in kept}
+        segments = {name.partition("/")[0] + "/" * ("/" in name) for name in under}
+        assert list(names_under(f"{home}/")) == sorted(segments)
+        assert holds_any(f"{home}/") == bool(kept)
 
 
 def test_the_first_key_costs_no_more_where_there_are_many(
@@ -249,15 +252,3 @@ def test_the_first_key_costs_no_more_where_there_are_many(
     assert (
         len(opened) == 5
     )  # the directory and that of the first key; past the key the way down to it
-
-
-def test_a_place_of_a_store_is_no_directory() -> None:
-    asked = [directories.make, directories.share, directories.exists, directories.names]
-    asked += [directories.file_names, directories.remove]
-    asked += [
-        lambda place: directories.move(place, "x"),
-        lambda place: directories.clear(place, but=""),
-    ]
-    for ask in asked:
-        with pytest.raises(OSError, match="no directory of a file system: 's3://a/b'"):
-            ask("s3://a/b")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from draindown.lake.home import FlowHome
 
 
-quarantine = typer.Typer(no_args_is_help=True, help="Refused rows, and what becomes of them.")
+quarantine = typer.Typer(no_args_is_help=True, help="Quarantined rows, and what becomes of them.")
 
 
 Reason = Annotated[

@@ -211,7 +211,7 @@ def told(
     if window is None or not window.refused or (not state and window.share < flow.quarantine.warn):
         return state, []
     first = first_refused(layout, rows)
-    what = f"{count(window.refused)} of {count(window.records, 'record')} refused ({percent(window.share)})"
+    what = f"{count(window.refused)} of {count(window.records, 'record')} quarantined ({percent(window.share)})"
     listing = f"draindown quarantine list {layout.pipeline}/{layout.flow}"
     subject, detail = (
         quarantine.place_of(first) if first else layout.tables.quarantine.path,

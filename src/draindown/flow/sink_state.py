@@ -276,8 +276,8 @@ def finishing(layout: FlowHome, one: Sending) -> str:
     begun_with = {
         "drain": f"draindown run {where}   # it finishes the batch",
         "replay": f"draindown doctor {where}   # names the replay; the same one again finishes the batch",
-        "quarantine": f"draindown quarantine release {where} ...   # with the options as before; finishes the batch",
-        "gate": f"draindown gate withdraw {where} ...   # with the options as before; finishes the batch",
+        "release": f"draindown quarantine release {where} ...   # with the options as before; finishes the batch",
+        "withdraw": f"draindown gate withdraw {where} ...   # with the options as before; finishes the batch",
     }
     return begun_with.get(
         one.kind.partition(":")[0], f"draindown doctor {where}   # says what waits"
