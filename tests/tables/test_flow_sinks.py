@@ -155,7 +155,7 @@ def test_a_version_whose_files_are_gone_is_named(tmp_path: Path, server: FakeSer
 @pytest.mark.parametrize(
     ("kind", "level", "then"),
     [
-        ("source", "note", "draindown run p/f "),
+        ("drain", "note", "draindown run p/f "),
         ("withdraw", "wrong", "draindown gate withdraw p/f "),
         ("release", "wrong", "draindown quarantine release p/f "),
         ("replay:1", "wrong", "draindown doctor p/f "),

@@ -398,7 +398,7 @@ def test_whoever_may_not_make_the_table_of_batches_is_told_how(postgres: Postgre
         error = fails(action)
         assert error.code == "sink-denied" and "this user can't create it" in error.found
     ddl, again = error.next
-    assert again.startswith("draindown plan pay ")
+    assert again.startswith("draindown plan pay/payments")
     postgres.execute(ddl)
     postgres.execute(f"alter table {schema}.draindown_sinks owner to {USER}")
     found = sink(postgres, name)

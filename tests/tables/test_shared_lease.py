@@ -614,7 +614,7 @@ def test_who_thaws_after_another_one_took_over_writes_no_document(tmp_path: Path
             assert caught.value.code == "lease-lost"
         assert generations.generation(where) == 1 and not where.rebuild.exists
         generations.make_live(where.held(held.epoch), card)
-    with shared(tmp_path, form="local") as held:
+    with shared(tmp_path, mode="local") as held:
         assert held.epoch == 0
         generations.go_back_to(where.held(held.epoch), 1)
     assert generations.generation(where) == 1

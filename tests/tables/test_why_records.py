@@ -21,7 +21,7 @@ import pyarrow.parquet as parquet
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from draindown.config.kafka import KafkaSource
+from draindown.config.kafka import KafkaCluster
 from draindown.config.models import PipelineSpec
 from draindown.flow.generations import Card, make_live
 from draindown.lake.table import Table
@@ -243,8 +243,8 @@ def test_offsets_that_the_lake_does_not_keep_are_named(tmp_path: Path) -> None:
     assert "were last dropped at 20" in dropped
     shutil.rmtree(world.layout.tables.raw.path)
     for told in (dropped, _why(spec, tmp_path, id="a")["gone"][0]):
-        (key,) = re.findall("`([^`]+)`", told)
-        assert key in KafkaSource.model_fields
+        (key,) = re.findall("`kafka[.]([^`]+)`", told)
+        assert key in KafkaCluster.model_fields
 
 
 def test_what_waits_is_what_the_live_generation_has_not_read(tmp_path: Path) -> None:

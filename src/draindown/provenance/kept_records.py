@@ -45,7 +45,7 @@ class KeptRecords:
         if dropped is None:
             return "they were read before the flow kept raw records, or the records were put aside"
         at = datetime.fromtimestamp(dropped.timestamp / 1000, UTC)
-        return f"days that are older than `keep_raw` were last dropped at {at:%Y-%m-%d %H:%M} UTC"
+        return f"days that are older than `kafka.keep_raw` were last dropped at {at:%Y-%m-%d %H:%M} UTC"
 
     def records(self, unit: Unit, needles: Collection[bytes] = ()) -> Iterator[Record]:
         """Yield the records of a range of offsets that the lake has."""
