@@ -303,9 +303,14 @@ def test_a_timeout_ends_the_driver_and_fails_a_drain_that_is_not_over(
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_report_is_of_the_newest_drain_and_taken_by_the_first_try_that_follows_it(
-    project: Path, database: None, seed: int, ended: Callable[..., reports.StepReport]
+    project: Path,
+    database: None,
+    seed: int,
+    ended: Callable[..., reports.StepReport],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Against a model: what the newest drain left, until a try of the check looked for it."""
+    monkeypatch.chdir(project)
     chance = random.Random(seed)
     base = request_of(operator(), project).model_copy(update={"run_id": f"r{seed}"})
     drained: dict[str, Any] | None = None

@@ -573,7 +573,7 @@ def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
     assert "draindown.drain.outcome" not in gauges
     shown = overview.flows(project / "dags" / "pipelines", project)[0]
     assert [row["records"] for row in shown.ledger] == [200_000]
-    assert "by other starts: 0 files, 199,993 rows" in shown.runs[0].card
+    assert "by other starts: 0 files, 199,993 records" in shown.runs[0].card
 
 
 def operator(**more: Any) -> StepOperator:

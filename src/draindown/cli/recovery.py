@@ -12,8 +12,6 @@ from draindown.base.run_size import largest, size_of
 from draindown.cli.context import (
     Json,
     OneFlow,
-    Setting,
-    Target,
     Yes,
     new_run_id,
     one_flow,
@@ -106,27 +104,6 @@ def reset(
     follow = f"draindown run {plan.pipeline}/{plan.flow}"
     out.result(
         plan.as_dict() | {"next": follow}, f"generation {plan.generation} is live; next: {follow}"
-    )
-
-
-def drop_reader(here: Setting, target: Target, reader: str, yes: bool, out: Output) -> None:
-    """Keep nothing more of a table for a flow that read it, and is gone from the project. `reader`:
-    FLOW, or PIPELINE/FLOW.
-    """
-    from draindown.sources.tables import readers, registered
-
-    request = request_of(here, target)
-    of, _, name = reader.rpartition("/")
-    of = of or request.spec.pipeline
-    readers.refuse_declared(request, of, name)
-    out.note(
-        f"keep no more of table {request.layout.table_name} for {of}/{name}; if it reads again, it begins anew"
-    )
-    refuse_without(yes)
-    registered.forget(request.layout, of, name)
-    out.result(
-        {"dropped": f"{of}/{name}"},
-        f"{of}/{name} is dropped; the next compaction removes what was kept for it",
     )
 
 

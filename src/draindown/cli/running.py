@@ -17,7 +17,7 @@ from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import count, printable
 from draindown.base.run_size import RunSize, largest
-from draindown.cli import recovery
+from draindown.cli import dropped_readers
 from draindown.cli.context import (
     Flows,
     Json,
@@ -211,7 +211,7 @@ def compact(
     """
     here = setting(ctx)
     if drop_reader is not None:
-        recovery.drop_reader(here, target, drop_reader, yes, Output(as_json))
+        dropped_readers.drop_reader(here, target, drop_reader, yes, Output(as_json))
         return
     spec = here.spec(target.pipeline)
     of = "/".join(filter(None, (spec.pipeline, target.flow)))
