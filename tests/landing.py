@@ -111,7 +111,7 @@ class Landing:
         path = self.home / "dags" / "pipelines" / f"{self.spec.pipeline}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(self.declared, sort_keys=False))
-        if self.document["lease"]:
+        if self.document.get("lease"):
             given = {"lease": self.document["lease"]}
             (self.home / "draindown.yaml").write_text(yaml.safe_dump(given))
 
@@ -295,7 +295,7 @@ class Landing:
         return sums
 
 
-_READ = ("source", "replay")
+_READ = ("drain", "replay")
 
 
 def _key(row: Mapping[str, Any]) -> Place:

@@ -621,7 +621,7 @@ def test_what_spark_refuses_of_a_query_is_told_with_its_line(spark: SparkSession
         "window": {"time": "at", "size": "1 hour", "measures": measures},
     }
     timed = [spark.sql("select 'a' as k, timestamp'2026-03-01' as at")]
-    for flow, path, rows in ((per, "per.sql", sources), (window, "window.measures.n", timed)):
+    for flow, path, rows in ((per, "query.sql", sources), (window, "window.measures.n", timed)):
         with pytest.raises(TerminalError) as error:
             resolve(DerivedFlow.model_validate(flow), rows, "", "", {path: "p.yaml:9:7"})
         assert error.value.found.startswith(f"p.yaml:9:7: {path.partition('.')[0]}")

@@ -240,12 +240,12 @@ def test_a_record_without_a_value_lacks_every_column_where_it_deletes(spark: Spa
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("new", ["refuse", pytest.param("rescue", marks=pytest.mark.long)])
+@pytest.mark.parametrize("new", ["fail", pytest.param("rescue", marks=pytest.mark.long)])
 def test_a_header_that_can_t_be_used_names_no_fields(landing: Make, new: str) -> None:
     """The first line of a csv without a header is data: a finding would show it as names of fields
     that were kept.
     """
-    here = landing(flow("csv", drift={"new": new}))
+    here = landing(flow("csv", drift={"new_columns": new}))
     here.land("1", b"k1,1,u,Jane Doe\n")
     here.land("2", b"id,seq,op,more,more\nk2,1,u,x,y\n")
     report, code = here.attempt_batches()
@@ -260,7 +260,7 @@ def test_a_decimal_that_becomes_a_column_keeps_its_digits(spark: SparkSession, n
         {
             "source": {"files": "x", "format": "parquet"},
             "columns": {"id": "int"},
-            "drift": {"new": new},
+            "drift": {"new_columns": new},
         }
     )
     values = {

@@ -531,7 +531,7 @@ def test_an_append_table_has_no_key_to_keep_out(spark: SparkSession, tmp_path: P
     with pytest.raises(TerminalError) as caught:
         flow.withdraw()
     assert caught.value.code == "withdraw-needs-keys"
-    assert caught.value.next[0].startswith("draindown gate waive p ")
+    assert caught.value.next[0].startswith("draindown gate waive p/f ")
     assert not withdrawals.ever(flow.layout)
 
 
