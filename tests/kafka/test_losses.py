@@ -290,7 +290,7 @@ def test_drained_records_are_replayed_by_time(cluster: Cluster, topic: str, flow
     asked = Again(since=datetime(2020, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
     run_drain(f.request(replay=asked), f.spark, progress=lambda _: None)
     assert [(row["kind"], row["records"], row["duplicate"]) for row in f.ledger()] == [
-        ("source", 10, 0),
+        ("drain", 10, 0),
         ("replay", 10, 10),
     ]
     unit = next(one for one in intake.slices(f.layout, 1)).units[0]

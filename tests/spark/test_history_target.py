@@ -405,7 +405,7 @@ def test_an_interval_is_withdrawn_with_its_events_alone_and_comes_back(
     it.right(came, out)
     row = accounts(it)[-1]
     assert (row.kind, row.records, row.applied, row.removed, row.joined, row.reopened) == (
-        "gate",
+        "withdraw",
         2,
         2,
         1,
