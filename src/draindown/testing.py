@@ -67,7 +67,7 @@ class Processor:
         )
 
     def check(self, given: Iterable[Row], rounds: int = 20, seed: int = 0) -> None:
-        """Fold rows in other divisions and orders, and from snapshots. Raises AssertionError if one
+        """Fold rows in other divisions and orders, and from states. Raises AssertionError if one
         differs.
 
         It finds classes that keep something elsewhere than in the state, whose result depends on

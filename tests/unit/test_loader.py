@@ -267,7 +267,7 @@ def test_errors_point_at_their_place(
 @pytest.mark.parametrize(
     ("text", "place", "reason"),
     [
-        ("", "1:1: is empty; a pipeline needs at least pipeline, lake and flows", ""),
+        ("", "1:1: is empty; a pipeline needs at least pipeline and flows, and a lake", ""),
         ("# nothing\n", "1:1: is empty", ""),
         ("- a\n- b\n", "1:1: must be keys and values", ""),
         ("flights", "1:1: must be keys and values", ""),

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from draindown.authoring import write as write_pipeline
 from draindown.base.errors import TerminalError
 from draindown.cli.program import main
-from draindown.config import loader, yaml_text
+from draindown.config import loader, scaffold, yaml_text
 from draindown.config.json_schema import project_schema, project_schema_text, schema
 from draindown.config.lease import LeaseSpec
 from draindown.config.loader import BrokenPipeline, load_all, load_alone
@@ -901,3 +901,66 @@ def test_schemas_take_what_the_loader_takes(tmp_path: Path) -> None:
                 {"pipeline": "a", "flows": {"f": wrong}}
             )
     del tmp_path
+
+
+def test_the_lease_of_an_environment_replaces_that_of_the_project(tmp_path: Path) -> None:
+    """Half of each would be `local` with a duration, which is refused."""
+    text = (
+        "lease: {mode: shared, duration: 2 minutes}\n"
+        "environments: {dev: {lake: d, lease: {mode: local}}, prod: {lake: p}}\n"
+    )
+    flow = "{source: {files: x/*.json, format: json}, columns: {a: int}}"
+    root = project(tmp_path, text, a=f"pipeline: a\nflows:\n  f: {flow}\n")
+    found = {
+        name: load_all(root / loader.DIRECTORY, {"DRAINDOWN_ENV": name}) for name in ("dev", "prod")
+    }
+    modes = {
+        name: one.lease.mode for name, (one,) in found.items() if isinstance(one, PipelineSpec)
+    }
+    assert modes == {"dev": "local", "prod": "shared"}
+
+
+def test_a_variable_of_an_environment_that_is_written_as_one_of_the_process_is_an_error(
+    tmp_path: Path,
+) -> None:
+    """Also where variables need not be set: nobody sets what `vars` has."""
+    text = "environments: {dev: {lake: d, vars: {landing: in}}}\n"
+    flow = "{source: {files: '${landing}/*.json', format: json}, columns: {a: int}}"
+    root = project(tmp_path, text, a=f"pipeline: a\nflows:\n  f: {flow}\n")
+    (given,) = loader.every_environment(root, {})
+    (found,) = loader.load_given(root / loader.DIRECTORY, {}, given)
+    assert isinstance(found, BrokenPipeline)
+    assert "`vars` has landing: write ${var.landing}" in found.error.found
+
+
+def test_an_old_word_in_defaults_and_templates_is_refused_with_the_new_one(tmp_path: Path) -> None:
+    text = "lake: l\ndefaults: {flow: {deadline: 5m, source: {settle: 1m}}}\n"
+    text += "templates: {t: {also_to: {}, nullValue: x}}\n"
+    root = project(tmp_path, text, a="pipeline: a\nflows: {f: {template: t}}\n")
+    (found,) = load_all(root / loader.DIRECTORY, {})
+    assert isinstance(found, BrokenPipeline)
+    for word in ("max_duration", "min_file_age", "sinks", "null_marker"):
+        assert f"`{word}`" in found.error.found, word
+
+
+def test_defaults_of_keyed_targets_are_not_given_to_other_targets(tmp_path: Path) -> None:
+    text = "lake: l\ndefaults: {flow: {target: {stored_as_scd_type: 2, sequence_by: [at]}}}\n"
+    columns = "columns: {k: string not null, at: timestamp not null}"
+    flows = (
+        f"  keyed: {{source: {{files: x/*.json, format: json}}, {columns}, target: {{keys: [k]}}}}\n"
+        f"  plain: {{source: {{files: y/*.json, format: json}}, {columns}}}\n"
+        "  hourly: {source: {table: plain}, window: {time: at, size: 1 hour, measures: {n: count(*)}}}\n"
+    )
+    root = project(tmp_path, text, a=f"pipeline: a\nflows:\n{flows}")
+    (found,) = load_all(root / loader.DIRECTORY, {})
+    assert isinstance(found, PipelineSpec), found
+    kinds = {name: found.flows[name].target.kind.name for name in found.flows}
+    assert kinds["keyed"] == "history" and kinds["plain"] == "append"
+
+
+def test_a_first_pipeline_names_no_lake_where_the_project_does(tmp_path: Path) -> None:
+    text = "environments: {dev: {lake: d}}\n"
+    (tmp_path / "draindown.yaml").write_text(text)
+    scaffold.init(tmp_path, "orders")
+    (found,) = load_all(tmp_path / loader.DIRECTORY, {"DRAINDOWN_ENV": "dev"})
+    assert isinstance(found, PipelineSpec) and found.lake.endswith("d")

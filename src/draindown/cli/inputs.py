@@ -177,13 +177,17 @@ def _discard_files(request: Request, paths: Sequence[str], note: str) -> None:
     from draindown.recovery.opening import Needs, open_flow
     from draindown.sources.registry import source_of
 
-    layout = request.layout
     with open_flow(
         request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id
-    ):
+    ) as opened:
         give_up = partial(
-            discards.discard_input, source_of(request), layout, paths, reading=reading(request)
+            discards.discard_input,
+            source_of(request),
+            opened.layout,
+            paths,
+            reading=reading(request),
         )
+        opened.check()
         give_up(by=person(), note=note, at=now())
 
 

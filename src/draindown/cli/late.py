@@ -56,7 +56,7 @@ def list_(
     ctx: typer.Context,
     target: Flows,
     state: Annotated[
-        State, typer.Option(help="Which rows. `gone`: applied, and the source has them no more.")
+        State, typer.Option(help="Which rows. `gone`: released, and the source has them no more.")
     ] = State.open,
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows per flow.")] = 50,
     summary: Annotated[

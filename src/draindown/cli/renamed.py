@@ -17,10 +17,28 @@ COMMANDS: Mapping[str, str] = {
     "gate quarantine": "gate quarantine is draindown gate withdraw TARGET EXPECTATION now",
     "quarantine show": "quarantine show is draindown quarantine list TARGET --id ID now",
     "quarantine replay": "quarantine replay is draindown quarantine release TARGET now",
-    "quarantine retry": "quarantine retry is draindown input retry TARGET now",
+    "quarantine retry": "rows: draindown quarantine release TARGET; parked files: draindown input retry TARGET",
     "late apply": "late apply is draindown late release TARGET now",
     "sink fill": "sink fill is draindown sink resync TARGET SINK now",
     "list": "what others call list is draindown status",
+    **dict.fromkeys(("pending", "backlog", "waits", "freshness"), "see draindown status"),
+    **dict.fromkeys(
+        ("retry", "unpark", "parked"),
+        "see draindown input list TARGET, draindown input retry TARGET",
+    ),
+    "release": "see draindown quarantine release TARGET, draindown late release TARGET",
+    **dict.fromkeys(
+        ("quarantine delete", "quarantine drop", "quarantine purge"),
+        "see draindown quarantine discard TARGET",
+    ),
+    **dict.fromkeys(
+        ("recount", "verify", "check", "test", "reconcile"), "see draindown audit TARGET"
+    ),
+    "resync": "see draindown sink resync TARGET SINK",
+    **dict.fromkeys(("vacuum", "optimize"), "see draindown compact TARGET"),
+    "history": "see draindown as-of TABLE",
+    "lineage": "see draindown why TABLE --key KEY",
+    "drain": "see draindown run TARGET",
     "backfill": "what others call a backfill is draindown replay TARGET --from TIME --to TIME",
     "full-refresh": "what others call a full refresh is draindown rebuild TARGET",
 }
@@ -29,6 +47,7 @@ COMMANDS: Mapping[str, str] = {
 _CONSTANT = "drill {} is gone: draindown drill takes what was its default"
 OPTIONS: Mapping[str, str] = {
     "--flow": "--flow FLOW is part of the target now: PIPELINE/FLOW",
+    "run --deadline": "run --deadline is draindown run TARGET --max-duration TIME now",
     "run --full-refresh": "what others call a full refresh is draindown rebuild TARGET",
     "report --drift": "report --drift is draindown report TARGET now, which always lists the drift",
     "report --start": "report --start is gone: draindown report TARGET --json has every start",

@@ -35,7 +35,7 @@ SinkName = Annotated[str, typer.Argument(metavar="SINK", help="The sink, by its 
 
 @sink.command("list")
 def list_(ctx: typer.Context, target: Flows, as_json: Json = False) -> None:
-    """List the sinks with the newest batch that each got, and whether it must be filled. Asks no
+    """List the sinks with the newest batch that each got, and whether it must be resynced. Asks no
     sink.
     """
     here = setting(ctx)

@@ -45,6 +45,14 @@ from draindown.config.yaml_document import (
 FLOW_KEYS = (FlowSpec, DerivedFlow)
 """The models of a flow, whose keys a default or a template may give."""
 _BESIDE_TEMPLATE = ("template", "params")
+_OF_KEYS = (
+    "sequence_by",
+    "apply_as_deletes",
+    "stored_as_scd_type",
+    "track_history",
+    "ignore_null_updates",
+)
+"""Keys of a target that count with `keys` only."""
 
 
 @dataclass(frozen=True)
@@ -290,11 +298,24 @@ def _fitting(defaults: MappingNode, flow: MappingNode) -> MappingNode:
         if key.text == "source" and isinstance(value, MappingNode):
             pairs.append((key, _fitting_source(value, of_source, model, flow)))
         elif key.text == "target" and isinstance(value, MappingNode):
-            known = model.model_fields["target"].annotation
-            pairs.append((key, _having(value, getattr(known, "model_fields", {}))))
+            pairs.append((key, _fitting_target(value, model, flow)))
         else:
             pairs.append((key, value))
     return mapping(defaults.mark, pairs)
+
+
+def _fitting_target(
+    defaults: MappingNode, model: type[FlowSpec] | type[DerivedFlow], flow: MappingNode
+) -> MappingNode:
+    """Return the defaults of a target that one with the keys of the flow has."""
+    known = getattr(model.model_fields["target"].annotation, "model_fields", {})
+    fitting, target = _having(defaults, known), entry(flow, "target")
+    own = keys_of(target[1]) if target else ()
+    if model is DerivedFlow and "stored_as_scd_type" not in own:
+        return without(fitting, "keys", *_OF_KEYS)
+    if "keys" in own or has_key(fitting, "keys"):
+        return fitting
+    return without(fitting, *_OF_KEYS)
 
 
 def _fitting_source(

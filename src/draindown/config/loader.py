@@ -302,7 +302,7 @@ def digest(spec: PipelineSpec) -> str:
 
 def _no_mapping(document: Document) -> str:
     if document.value is None:
-        return "is empty; a pipeline needs at least pipeline, lake and flows"
+        return "is empty; a pipeline needs at least pipeline and flows, and a lake here or in draindown.yaml"
     return "must be keys and values, such as `pipeline: flights`"
 
 

@@ -47,8 +47,8 @@ class Lookup(Pairing):
     )
     as_of: Annotated[ColumnName, AfterValidator(_as_of)] | None = Field(
         default=None,
-        description="Column with the time of a row, over a history: the looked-up row is the one that was valid then; "
-        "absent: the one that is there now.",
+        description="Column with the time of a row, which a history needs: the looked-up row is the one that was valid "
+        "then. Without it the table has one row per key, and the one that is there now is taken.",
         examples=["event_time"],
     )
 

@@ -9,6 +9,7 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from draindown.config import renamed
 from draindown.config.names import near
 from draindown.config.source import SourceSpec
 from draindown.config.sources import SOURCES
@@ -162,8 +163,9 @@ def unknown_keys(
             continue
         known, below = _step(models, key.text)
         if known is not None and key.text not in known:
-            allowed = f"allowed: {', '.join(known)}{near(key.text, known)}"
-            yield Problem(key.mark, (*path, key.text), f"unknown key; {allowed}")
+            allowed = f"unknown key; allowed: {', '.join(known)}{near(key.text, known)}"
+            what = renamed.new_word(("flows", "", *path[2:]), key.text) or allowed
+            yield Problem(key.mark, (*path, key.text), what)
         elif below and isinstance(value, MappingNode):
             yield from unknown_keys(value, (*path, key.text), below)
 

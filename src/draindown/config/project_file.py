@@ -190,9 +190,9 @@ class _Project:
         defaults = entry(root, "defaults")
         given = _mapping(defaults)
         flow = _mapping(entry(given, "flow"))
-        pipeline = mapping(
-            root.mark, [pair for pair in root.pairs if _is(pair[0], "lake", "lease")]
-        )
+        # an environment's lease is another one: half of it would be none of the two
+        own = ("lake",) if entry(env, "lease") else ("lake", "lease")
+        pipeline = mapping(root.mark, [pair for pair in root.pairs if _is(pair[0], *own)])
         if given is not None:
             pipeline = overlaid(pipeline, without(given, "flow"))
         override = None

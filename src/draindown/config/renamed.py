@@ -45,6 +45,8 @@ class Row:
             return f"is gone in version 1: {self.why}"
         name = ".".join(self.new)
         found = self.values.get(value, value) if isinstance(value, str) else value
+        if self.new[-1] == "group_by" and isinstance(found, str):
+            found = [found]
         shown = f"; write `{_nested(self.new, found)}`" if _is_short(found) else ""
         return f"is `{name}` in version 1{shown}" + (f": {self.why}" if self.why else "")
 
@@ -97,7 +99,7 @@ RENAMED: Sequence[Row] = (
         _SINK,
         "delivery",
         ("kafka", "delivery"),
-        "a Postgres sink has no choice: a batch is a transaction",
+        "beside `postgres` leave it out, a batch is a transaction there",
         silent=["kafka"],
     ),
     Row((*_SINK, "kafka"), "keys", (), _KEYS),
@@ -139,6 +141,33 @@ FOREIGN: Mapping[str, str] = {
     **dict.fromkeys(("startingOffsets", "auto_offset_reset", "scan_startup_mode"), _STARTS),
     **dict.fromkeys(("scd_type", "scd2"), _HISTORY),
     "tests": "`expectations`: the name of a suite in expectations/",
+    **dict.fromkeys(("order_by", "version_column", "updated_at"), _ORDER),
+    **dict.fromkeys(
+        ("delete_when", "delete_where", "delete_condition", "delete_if"),
+        "`apply_as_deletes` of `target`: a SQL condition",
+    ),
+    "exactly_once": "`kafka: {delivery: exactly_once}` of the sink",
+    **dict.fromkeys(("filter", "condition", "predicate"), "`where`: a SQL condition"),
+    **dict.fromkeys(
+        ("dead_letter", "dead_letter_queue", "dlq"),
+        "`sinks: {NAME: {from: quarantine, kafka: {...}}}` of the flow",
+    ),
+    **dict.fromkeys(("raw_retention", "retention"), "`keep_raw` of `kafka`"),
+    **dict.fromkeys(
+        ("timeout", "time_limit", "stop_after", "max_runtime"), "`max_duration` of the flow"
+    ),
+    **dict.fromkeys(("pool", "queue"), "`airflow: {pool: ..., queue: ...}`"),
+    "name": "`pipeline`: its name",
+    **dict.fromkeys(("session_window", "sessionize"), "`session: {time: ..., gap: ...}`"),
+    **dict.fromkeys(("tumbling_window", "hopping_window"), "`window: {time: ..., size: ...}`"),
+    **dict.fromkeys(
+        ("aggregate", "aggregates", "aggregations"), "`measures` of `window` or `session`"
+    ),
+    "sql": "`query: {keys: [...], sql: ...}`",
+    **dict.fromkeys(("left_on", "right_on"), "`on: {left column: right column}`"),
+    **dict.fromkeys(("min_age", "quiet_period", "stable_for"), "`min_file_age` of `source`"),
+    **dict.fromkeys(("path", "paths"), "`files`: a glob"),
+    "extends": "`template`: a name in `templates` of draindown.yaml",
     "schema": "`columns`: name and type of each column",
     **dict.fromkeys(
         ("schema_evolution", "mergeSchema", "on_schema_change"),
@@ -165,6 +194,21 @@ UNSUPPORTED: Mapping[str, str] = {
     "<time column>}` gives each row the columns of the one row that was valid then",
 }
 """What Spark has, or a part of another kind, and this one has not, each with what does it."""
+
+
+def new_word(place: Sequence[str], old: str) -> str:
+    """Return what to write instead of a key at a place; empty if nobody knows."""
+    for row in RENAMED:
+        if row.old == old and _is_at(place, row.place):
+            return f"is `{'.'.join(row.new)}` in version 1" if row.new else row.message(None)
+    return f"unknown key; write {FOREIGN[old]}" if old in FOREIGN else ""
+
+
+def _is_at(place: Sequence[str], wanted: Place) -> bool:
+    pairs = zip(place, wanted, strict=False)
+    return len(place) == len(wanted) and all(
+        name == one or one == ANY or name in one.split("|") for name, one in pairs
+    )
 
 
 def problems(document: object) -> Iterator[tuple[Place, str, Sequence[Place]]]:
@@ -232,11 +276,17 @@ def _paired(
 ) -> dict[str, Any]:
     """Return the block of a part that names its second table; `on` names the columns of both."""
     own, theirs = (_keys(named.get(str(table))) for table in (left, right))
-    on = part.get("on", [])
-    if (own or theirs) and isinstance(on, list):
+    on = part.get("on")
+    if not isinstance(on, list) or not on:
+        on = ["COLUMN"]
+    if own or theirs:
         on = {str(own.get(name, name)): theirs.get(name, name) for name in map(str, on)}
-    rest = {key: value for key, value in part.items() if key not in old | {"on"}}
+    rest = {key: value for key, value in part.items() if key in _KEPT and key not in old}
     return {"table": right, "on": on, **rest}
+
+
+_KEPT = ("how", "columns", "as_of")
+"""Keys of a join or a lookup that are as they were."""
 
 
 def _new_block(kind: str, left: object, block: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from draindown.base.errors import TerminalError
+from draindown.config.file_errors import PROJECT_FILE
 from draindown.config.loader import DIRECTORY
 
 _PIPELINE = """\
@@ -119,11 +120,24 @@ def init(directory: Path, name: str) -> list[Path]:
     return written
 
 
+def _gives_lake(file: Path) -> bool:
+    """Return whether a project file names a lake, or environments, each of which has one."""
+    try:
+        text = file.read_text()
+    except (OSError, ValueError):
+        return False
+    return re.search("^(lake|environments):", text, re.MULTILINE) is not None
+
+
 def _wanted(directory: Path, name: str) -> dict[Path, str]:
     """Return the files to write, by their path below `directory`. Raises TerminalError
     `already-there`.
     """
     files = _files(name)
+    if _gives_lake(directory / PROJECT_FILE):
+        pipeline = DIRECTORY / f"{name}.yaml"
+        lines = files[pipeline].splitlines(keepends=True)
+        files[pipeline] = "".join(line for line in lines if not line.startswith("lake:"))
     there = [str(path) for path in files if (directory / path).exists()]
     if there:
         raise TerminalError(

@@ -262,7 +262,8 @@ def _validated(value: Any) -> SourceSpec:
         return value
     kind = kind_of(value)
     if kind is None:
-        text = f"must say where the input comes from, by exactly one of {', '.join(SOURCES)}"
+        kinds = ", ".join(SOURCES)
+        text = f"must say where the input comes from, by exactly one of {kinds}, or of a derived flow `table`"
         raise PydanticCustomError("source_kind", text)
     try:
         return SOURCES[kind].model_validate(value)

@@ -369,7 +369,7 @@ class _Builder:
             self._problem(
                 mark,
                 path,
-                "'${' is no ${NAME}, ${NAME:-default} or ${secret:NAME}; write $${ for the text",
+                "'${' is no ${NAME}, ${NAME:-default}, ${var.NAME} or ${secret:NAME}; write $${ for the text",
             )
             return found[0]
         name, default = found["name"], found["default"]
@@ -378,8 +378,13 @@ class _Builder:
         value = self._environ.get(name)
         if default is not None:
             return value or default
+        if value is None and f"var.{name}" in fills:
+            message = f"environment variable {name} is not set, and `vars` has {name}: write ${{var.{name}}}"
+            self._problem(mark, path, message)
+            return found[0]
         if value is None:
-            message = f"environment variable {name} is not set; export {name}=..., or write ${{{name}:-default}}"
+            ways = f"export {name}=..., or write ${{{name}:-default}}, or ${{secret:{name}}} for a secret"
+            message = f"environment variable {name} is not set; {ways}"
             self.document.problems.append(Problem(mark, path, message, variable=name))
             return name if isinstance(self._environ, Lenient) else found[0]
         return value

@@ -115,5 +115,7 @@ def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
 
 def _run(one: Waiting) -> str:
     if one.reader.sinks:
-        return f"draindown sink list {one.reader.pipeline}/{one.reader.flow}   # names what must be filled"
+        return (
+            f"draindown sink list {one.reader.pipeline}/{one.reader.flow}   # names what to resync"
+        )
     return f"draindown run {one.reader.pipeline}/{one.reader.flow}"

@@ -54,7 +54,7 @@ class Fault:
         if self.raw and not conditions.raw:
             return "the flow keeps no raw records"
         if self.changes and not conditions.changes:
-            return "the batch to be struck changes no row; choose another with --batch"
+            return "the batch to be struck changes no row"
         if conditions.batches < self.batches:
             return f"it takes {count(self.batches, 'batch', 'batches')}, and the input makes {conditions.batches}"
         return ""
@@ -145,7 +145,7 @@ FAULTS = (
     ),
     Fault(
         "kill-at-random",
-        "Kill it at random times, --times in a row, drawn from --seed.",
+        "Kill it at random times, several in a row.",
         "each driver left a mark while it drained and ended by signal 9",
         _SAME,
         step="time",

@@ -178,7 +178,7 @@ def _differs(layout: FlowHome, batch: SinkBatch, found: str) -> TerminalError:
         changed="nothing of this attempt is in the sink, and nothing of the batch in the table",
         next=[
             f"put back what was changed, then: draindown run {layout.pipeline}/{layout.flow}",
-            f"draindown sink skip {where} --note TEXT --yes   # gives up what was sent of it; then fill the sink",
+            f"draindown sink skip {where} --note TEXT --yes   # gives up what was sent of it; then resync the sink",
         ],
     )
 
@@ -193,6 +193,6 @@ def _unrecorded(layout: FlowHome, batch: SinkBatch) -> TerminalError:
         changed="nothing",
         next=[
             f"put `delivery` of sink {sink} back, then: draindown run {where}   # ends the batch; then change it",
-            f"draindown sink skip {where} {sink} --note TEXT --yes   # gives up what is there; fill it then",
+            f"draindown sink skip {where} {sink} --note TEXT --yes   # gives up what is there; resync it then",
         ],
     )

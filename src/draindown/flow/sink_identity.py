@@ -43,6 +43,6 @@ def lake_name(layout: FlowHome) -> str:
     the sinks: neither what they recorded, nor which drivers they exclude. Raises TerminalError
     `state-damaged`.
     """
-    without = "the sinks then know the lake by its address now, and must be filled"
+    without = "the sinks then know the lake by its address now, and must be resynced"
     name = layout.sinks_name.parsed(lambda content: str(content["lake"]), without=without)
     return name or layout.lake

@@ -263,7 +263,7 @@ def refuse_in_flight(layout: FlowHome, *, writer: str = "") -> None:
             next=[
                 f"{finishing(layout, one)}; then the same command again",
                 f"draindown sink skip {layout.pipeline}/{layout.flow} {name} --note TEXT --yes"
-                "   # gives it up; then fill it",
+                "   # gives it up; then resync it",
             ],
         )
 

@@ -208,7 +208,7 @@ class Lease:
             if state == "alive":
                 raise self._held("another driver is at work")
             # before the claim: the heartbeat's age is counted from here
-            heart = Heart(epochs, (newest or self._last_written()) + 1)
+            heart = Heart(epochs, max(newest or 0, self._last_written()) + 1)
             if epochs.claim(heart.number, self._card.as_dict()):
                 break
             time.sleep(POLL)  # the listing may be older than the epoch that was claimed first
@@ -225,8 +225,8 @@ class Lease:
             holder.remember_unfenced(self._layout, heart.number, left_out)
 
     def _last_written(self) -> int:
-        """Return the epoch by which documents were written, for when the epochs were removed: a
-        lower one could write none.
+        """Return the epoch by which documents were written, for when the epochs were removed, or
+        are those of an older copy: a lower one could write none.
         """
         return max(self._layout.generation.last_epoch, self._layout.rebuild.last_epoch)
 

@@ -36,7 +36,7 @@ def refused(
             *(ways or ["change what the row breaks"]),
             f"draindown run {where}   # sends the batch again",
             *row,
-            f"{skip} {end}   # goes on without the batch; then fill the sink",
+            f"{skip} {end}   # goes on without the batch; then resync the sink",
         ],
     )
 

@@ -92,7 +92,7 @@ class KafkaTransactions(KafkaTopic):
                 "sink-records",
                 tried=f"look whether {self._spec.place} has batch {batch.number} of kind {batch.kind}",
                 found=f"the batch was on its way before topic {self._spec.marker_topic} had anything of this sink",
-                next=f"draindown sink skip {where} --note TEXT --yes   # gives up what may be there; then fill it",
+                next=f"draindown sink skip {where} --note TEXT --yes   # gives up what may be there; then resync it",
             )
         marked = self._marked or self._markers.look()
         newest, _ = marked.batches.get(batch.writer, (None, 0))

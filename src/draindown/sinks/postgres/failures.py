@@ -112,7 +112,7 @@ def is_refusal(error: psycopg.Error) -> bool:
 
 
 def ways(error: psycopg.Error, table: str) -> list[str]:
-    """Return what helps against a quarantined row, most helpful first; empty if only its values say.
+    """Return what helps against a refused row, most helpful first; empty if only its values say.
 
     The server checks a unique constraint row by row unless it is deferred: rows of one batch that
     exchange their values break it on the way.

@@ -39,7 +39,7 @@ class PostgresTable(Sink):
 
     Methods raise TransientError `sink-unreachable`, `sink-busy`, `sink-full`, `sink-fenced`;
     TerminalError `sink-auth`, `sink-tls`, `sink-denied`, `sink-missing`, `sink-unfit`,
-    `sink-records`, `sink-refused`, `sink-options`, `secret-missing`.
+    `sink-refused`, `sink-options`, `secret-missing`.
     """
 
     records = True

@@ -112,7 +112,7 @@ class Deriving:
 
 def _late(row: BatchRow, *, is_fill: bool) -> Finding:
     detail = (
-        "came later than the flow accepts, or went; they are left out until someone applies them"
+        "came later than the flow accepts, or went; they are left out until someone releases them"
     )
     if is_fill and 2 * row.late > row.records:
         detail += (
