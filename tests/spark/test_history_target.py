@@ -520,7 +520,7 @@ def test_why_names_the_records_that_a_row_begins_with_has_and_ends_with(
 
 
 def _fates(trace: Trace) -> dict[tuple[str, int], tuple[str, str]]:
-    return {(Path(one.unit).name, one.position): (one.fate, one.why) for one in trace.records}
+    return {(Path(one.input).name, one.position): (one.fate, one.why) for one in trace.records}
 
 
 @pytest.mark.long

@@ -328,7 +328,7 @@ def test_why_names_the_records_that_each_value_is_from(
         return found
 
     found = told("k")
-    records = {(Path(one.unit).name, one.position): (one.fate, one.why) for one in found.records}
+    records = {(Path(one.input).name, one.position): (one.fate, one.why) for one in found.records}
     assert records == {
         ("001.json", 1): ("applied", "seq 1: b of the row"),
         ("001.json", 2): ("applied", "seq 5: part, seq of the row"),
