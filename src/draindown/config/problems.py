@@ -5,7 +5,7 @@ documentation.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Any, get_args
 
@@ -15,9 +15,12 @@ from pydantic_core import ErrorDetails
 from draindown.config import renamed
 from draindown.config.airflow_settings import REFUSED
 from draindown.config.derived import KINDS, DerivedFlow
+from draindown.config.kafka import KafkaCluster
+from draindown.config.kafka_sink import KafkaSink
 from draindown.config.landing import FlowSpec
 from draindown.config.models import DERIVED_FORM, LANDING_FORM, PipelineSpec
 from draindown.config.names import LISTED_FORM, RENAMED_FORM, near
+from draindown.config.postgres_sink import PostgresSink
 from draindown.config.source import SourceSpec
 from draindown.config.sources import SOURCES, kind_of
 from draindown.config.yaml_document import Document, Problem
@@ -27,6 +30,13 @@ _FORMS = {LANDING_FORM: FlowSpec, DERIVED_FORM: DerivedFlow}
 _TAGS = {_KEY, *_FORMS, LISTED_FORM, RENAMED_FORM}
 """What pydantic has in paths, and the file has not."""
 _LATER = frozenset(("changes", "cluster_by", "engine"))
+
+
+_MERGED: Mapping[type, Sequence[str]] = {
+    **dict.fromkeys((FlowSpec, DerivedFlow), ("template", "params")),
+    **dict.fromkeys((KafkaCluster, KafkaSink, PostgresSink), ("connection",)),
+}
+"""Keys that a file may have at a model's place, and the model has not: merging takes them."""
 
 
 def explain(
@@ -117,7 +127,8 @@ def _keys_at(path: Iterable[str], value: Any, root: type[BaseModel]) -> list[str
             kind = SOURCES.get(kind_of(value) or "", kind)
     if not isinstance(kind, type) or not issubclass(kind, BaseModel):
         return []
-    return [field.alias or name for name, field in kind.model_fields.items()]
+    names = [field.alias or name for name, field in kind.model_fields.items()]
+    return [*_MERGED.get(kind, ()), *names]
 
 
 def _given(kind: object) -> object:
@@ -134,6 +145,8 @@ def _message(details: ErrorDetails) -> str:
         message = "is required"
     elif kind == "value_error":
         message = str(details["ctx"]["error"])
+    elif isinstance(value, str) and details["loc"][-1] == "source":
+        message = f"must be keys and values: of a table write `source: {{table: {value}}}`"
     elif value is None:
         message = f"is empty; write {_WANTED.get(kind, 'a value')}, or leave the key out"
     elif kind == "string_type" and not isinstance(value, list | dict):
