@@ -35,7 +35,7 @@ def test_a_lost_file_that_was_given_up_stops_nobody(
 
     report, code = flow.attempt(reached=lose)
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "input-changed")
-    assert f"--path {lost}" in report.error["next"][1]
+    assert f"--file {lost}" in report.error["next"][1]
     discards.discard_input(
         source_of(flow.request()), flow.layout, [str(lost)], by="me", note="", at=now()
     )

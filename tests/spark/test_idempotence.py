@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.lake.commits import Commit
+from draindown.lake.formats import FORMAT
 from draindown.lake.table import Table
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
@@ -183,7 +184,7 @@ def test_corrupted_batch_is_red_and_the_next_attempt_is_right(
     landing = _with_every_fate(before, tmp_path / "copy")
     for corrupt, code in (_BEFORE[name] for name in names):
         _attempt(landing, spark, corrupt, code)
-        assert landing.layout.tables.target.last("draindown:p:f:1:source:rows") == 0
+        assert landing.layout.tables.target.last("draindown:p:f:1:drain:rows") == 0
     done = landing.drain(spark)
     assert _totals(done) == _WHOLE
     assert [row["max_sequence"] for row in landing.ledger()] == ["5", "7"]
@@ -293,7 +294,7 @@ def test_tables_whose_creation_was_killed_before_their_first_commit_are_created_
         at.layout.tables.intake(1).path,
     )
     assert {path: Table(path).properties.get("draindown.format") for path in ours} == dict.fromkeys(
-        ours, "1"
+        ours, str(FORMAT)
     )
 
 

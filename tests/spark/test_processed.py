@@ -171,7 +171,7 @@ def _states(it: Derivation) -> Counter[tuple[Any, ...]]:
     return _table(
         it,
         it.layout.tables.snapshots.path,
-        "k, session_start, _at, _number, _position, _stays, _snapshot",
+        "k, session_start, _at, _number, _position, _stays, _state",
     )
 
 
