@@ -182,22 +182,12 @@ class KafkaTopic(Sink):
             except library().KafkaException as error:
                 if error.args[0].name() not in _BROKEN:
                     raise self._named(error.args[0], message.row) from error
-                self._raise_reported(producer)
-                raise self._named(broken_by(producer)) from error
+                raise self._named(*self._original(producer)) from error
 
     def _poll(self, producer: Any, seconds: float) -> None:
         with self._client.naming(producer):
             producer.poll(seconds)
         self._raise_failed(producer)
-
-    def _raise_reported(self, producer: Any) -> None:
-        """Raise what a report of another row says of a transaction that failed.
-
-        The client refuses further messages before it hands out the report.
-        """
-        until = time.monotonic() + _REPORTED
-        while time.monotonic() < until:
-            self._poll(producer, _WAIT)
 
     def _delivered(self, row: str, error: KafkaError | None, message: Any) -> None:
         del message
@@ -205,11 +195,26 @@ class KafkaTopic(Sink):
             self._failed.append((error, row))
 
     def _raise_failed(self, producer: Any) -> None:
-        """Raise the first failure that is no consequence of another one."""
-        if not self._failed:
-            return
-        found = next((one for one in self._failed if one[0].name() not in _CONSEQUENCES), None)
-        raise self._named(*(found or (broken_by(producer), "")))
+        """Raise the failure of a message, if a report says one."""
+        if self._failed:
+            raise self._named(*self._original(producer))
+
+    def _original(self, producer: Any) -> tuple[KafkaError, str]:
+        """Return the first failure that is no consequence of another one, with the row of its
+        message; without a report of it, what broke the producer, and no row.
+
+        The client refuses further messages, and may report consequences, before it hands out the
+        report.
+        """
+        until = time.monotonic() + _REPORTED
+        while True:
+            found = next((one for one in self._failed if one[0].name() not in _CONSEQUENCES), None)
+            if found is not None:
+                return found
+            if time.monotonic() > until:
+                return broken_by(producer), ""
+            with self._client.naming(producer):
+                producer.poll(_WAIT)
 
     def _named(self, error: KafkaError, row: str = "") -> DraindownError:
         """Return the error that a client's error stands for; a message that is refused may be given
