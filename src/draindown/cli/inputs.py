@@ -5,7 +5,6 @@ accept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -180,15 +179,11 @@ def _discard_files(request: Request, paths: Sequence[str], note: str) -> None:
     with open_flow(
         request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id
     ) as opened:
-        give_up = partial(
-            discards.discard_input,
-            source_of(request),
-            opened.layout,
-            paths,
-            reading=reading(request),
-        )
+        unread, by = reading(request), person()
         opened.check()
-        give_up(by=person(), note=note, at=now())
+        discards.discard_input(
+            source_of(request), opened.layout, paths, by=by, note=note, at=now(), reading=unread
+        )
 
 
 def _named(files: Sequence[str] | None) -> list[str]:

@@ -123,12 +123,10 @@ def decide(
         Output(as_json),
     )
     found = _accepting(spec, target)
-    if len(found) != 1:
-        raise (
-            several(target, found)
-            if found
-            else typer.BadParameter("no flow has `allowed_lateness`")
-        )
+    if not found:
+        raise typer.BadParameter("no flow has `allowed_lateness`")
+    if len(found) > 1:
+        raise several(target, found)
     (name,) = found
     place = _place(spec.layout(name))
     rows = rows_of.chosen(place, ids or (), action)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, ValidationError, create_model, model_vali
 
 from draindown.config.base import Model, refuse
 from draindown.config.kafka import KafkaConnection
+from draindown.config.merged_keys import CONNECTION
 from draindown.config.names import Identifier, near
 from draindown.config.nodes import entry, keys_of, mapping, overlaid, without
 from draindown.config.postgres_sink import PostgresSink
@@ -102,13 +103,9 @@ def connected(
     def within(node: MappingNode, place: tuple[str, ...], kinds: Iterable[str]) -> MappingNode:
         for kind in kinds:
             part = entry(node, kind)
-            if (
-                part
-                and isinstance(part[1], MappingNode)
-                and (named := entry(part[1], "connection"))
-            ):
+            if part and isinstance(part[1], MappingNode) and (named := entry(part[1], CONNECTION)):
                 where = (*place, kind)
-                name = text(named[1], (*where, "connection"))
+                name = text(named[1], (*where, CONNECTION))
                 made = _with_keys(part[1], where, kind, (name, named[1]), known, found)
                 node = overlaid(node, mapping(node.mark, [(part[0], made)]))
         return node
@@ -138,19 +135,19 @@ def _with_keys(
 ) -> MappingNode:
     """Return a part that names a connection with the keys of it."""
     name, node = named
-    rest, one = without(part, "connection"), entry(known, name)
+    rest, one = without(part, CONNECTION), entry(known, name)
     if not name:
         return rest
     if one is None:
         names = keys_of(known) if known is not None else []
         there = f"there are {', '.join(names)}" if names else "there is none"
         what = f"no connection {name!r} in `connections`: {there}{near(name, names)}"
-        found.append(Problem(node.mark, (*path, "connection"), what))
+        found.append(Problem(node.mark, (*path, CONNECTION), what))
         return rest
     keys = entry(one[1], kind)
     if keys is None or not isinstance(keys[1], MappingNode):
         what = f"connection {name} is of {' and '.join(keys_of(one[1]))}, not of {kind}"
-        found.append(Problem(node.mark, (*path, "connection"), what))
+        found.append(Problem(node.mark, (*path, CONNECTION), what))
         return rest
     for key, _ in rest.pairs:
         if isinstance(key, ScalarNode) and (twice := entry(keys[1], key.text)):

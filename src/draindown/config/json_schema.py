@@ -16,6 +16,7 @@ from draindown.config.derived import KINDS, DerivedFlow
 from draindown.config.formats import FORMATS
 from draindown.config.kafka_sink import ONLY_ONCE, KafkaSink
 from draindown.config.landing import FlowSpec
+from draindown.config.merged_keys import CONNECTED, CONNECTION
 from draindown.config.models import PipelineSpec
 from draindown.config.project_file import ProjectFile
 from draindown.config.sink import AT_LEAST_ONCE
@@ -97,12 +98,6 @@ _OF_FILES: Sequence[Rule] = (
 )
 _NAMES = r"^[a-z][a-z0-9_]{0,62}$"
 _DEFAULTS = "Keys of a flow that the flows of this file may leave out."
-_CONNECTED = {
-    "KafkaCluster": "bootstrap_servers",
-    "KafkaSink": "bootstrap_servers",
-    "PostgresSink": "url",
-}
-"""Schemas that take a connection, and what each needs without one."""
 _NARROW = ("pattern", "enum", "const", "maxLength")
 
 
@@ -111,8 +106,9 @@ def schema() -> dict[str, Any]:
     `${NAME}` is replaced.
 
     The schema accepts a little more than the loader, which also judges expressions, types, names
-    of columns, and combinations that are not among those of `_RULES`. It does not know the project file:
-    of what that gives, only `lake` may be left out.
+    of columns, and combinations that are not among those of `_RULES`. It does not know the project
+    file: of what that gives, only `lake` may be left out, and a reference is a part of a text, not
+    a whole list or number.
     """
     whole = PipelineSpec.model_json_schema()
     connection = Connection.model_json_schema()
@@ -132,8 +128,8 @@ def schema() -> dict[str, Any]:
     for source in models["FlowSpec"]["properties"]["source"]["anyOf"]:
         if FilesSource.kind in source["properties"]:
             source["allOf"] = list(_OF_FILES)
-    for name, key in _CONNECTED.items():
-        _connect(whole["$defs"][name], key)
+    for model, key in CONNECTED.items():
+        _connect(models[model.__name__], key)
     whole["$defs"]["TemplatedFlow"] = _templated()
     flows = properties["flows"]["patternProperties"][_NAMES]
     flows["oneOf"].append({"$ref": "#/$defs/TemplatedFlow"})
@@ -195,12 +191,12 @@ def _templated() -> dict[str, Any]:
 def _connect(model: dict[str, Any], key: str) -> None:
     """Let a schema take the name of a connection in the place of its address."""
     said = {"type": "string", "description": "The connection whose keys it has."}
-    model["properties"] = {"connection": said} | model["properties"]
+    model["properties"] = {CONNECTION: said} | model["properties"]
     rest = [name for name in model["required"] if name != key]
     del model["required"]
     if rest:
         model["required"] = rest
-    model["anyOf"] = [{"required": [key]}, {"required": ["connection"]}]
+    model["anyOf"] = [{"required": [key]}, {"required": [CONNECTION]}]
 
 
 def _adapted(node: Any, named: bool = False) -> Any:

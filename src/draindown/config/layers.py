@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from draindown.config.connections import connected
+from draindown.config.connections import problems as connection_problems
 from draindown.config.derived import DerivedFlow
 from draindown.config.file_errors import PROJECT_FILE
 from draindown.config.landing import FlowSpec
+from draindown.config.merged_keys import OF_TEMPLATE
 from draindown.config.models import LANDING_FORM, form_of
 from draindown.config.names import near
 from draindown.config.nodes import (
@@ -44,7 +46,6 @@ from draindown.config.yaml_document import (
 
 FLOW_KEYS = (FlowSpec, DerivedFlow)
 """The models of a flow, whose keys a default or a template may give."""
-_BESIDE_TEMPLATE = ("template", "params")
 _OF_KEYS = (
     "sequence_by",
     "apply_as_deletes",
@@ -145,7 +146,7 @@ class _Merging:
     def _templated(self, name: str, node: MappingNode) -> MappingNode:
         """Return a flow with the keys of its template, those beside it first."""
         path, template, params = ("flows", name), entry(node, "template"), entry(node, "params")
-        rest = without(node, *_BESIDE_TEMPLATE)
+        rest = without(node, *OF_TEMPLATE)
         if template is None:
             if params is not None:
                 self._say(params[0].mark, (*path, "params"), "is for a flow with a `template`")
@@ -198,23 +199,22 @@ class _Merging:
         found = entry(root, "defaults")
         if found is None:
             return None
-        key, value = found
+        _, value = found
         if not isinstance(value, MappingNode):
             self._say(value.mark, ("defaults",), "must be keys and values, those of a flow")
             return None
         self.problems += unknown_keys(value, ("defaults",), FLOW_KEYS)
-        del key
         return value
 
     def _connections(self, root: MappingNode) -> MappingNode | None:
         """Return the connections by name: the environment's, then the file's, then the
         project's.
         """
-        from draindown.config.connections import problems
-
         found, own = self._given.connections, entry(root, "connections")
         if own is not None:
-            self.problems += problems(own[1], ("connections",), self._environ, self._given.fills)
+            self.problems += connection_problems(
+                own[1], ("connections",), self._environ, self._given.fills
+            )
             if isinstance(own[1], MappingNode):
                 found = own[1] if found is None else merged(own[1], found, self._budget)
         first = self._given.overrides_of_connections

@@ -10,6 +10,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from draindown.config import renamed
+from draindown.config.merged_keys import CONNECTED, CONNECTION
 from draindown.config.names import near
 from draindown.config.source import SourceSpec
 from draindown.config.sources import SOURCES
@@ -188,8 +189,8 @@ def _step(models: Sequence[Any], key: str) -> tuple[dict[str, None] | None, list
             known, below = None, [*below, *_models(model.value)]
             continue
         names = dict.fromkeys(model.model_fields)
-        if "bootstrap_servers" in names or "url" in names:
-            names["connection"] = None
+        if model in CONNECTED:
+            names[CONNECTION] = None
         known = None if known is None else known | names
         if key in model.model_fields:
             below += _models(model.model_fields[key].annotation)

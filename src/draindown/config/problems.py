@@ -5,7 +5,7 @@ documentation.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from types import UnionType
 from typing import Any, get_args
 
@@ -15,12 +15,10 @@ from pydantic_core import ErrorDetails
 from draindown.config import renamed
 from draindown.config.airflow_settings import REFUSED
 from draindown.config.derived import KINDS, DerivedFlow
-from draindown.config.kafka import KafkaCluster
-from draindown.config.kafka_sink import KafkaSink
 from draindown.config.landing import FlowSpec
+from draindown.config.merged_keys import merged_keys
 from draindown.config.models import DERIVED_FORM, LANDING_FORM, PipelineSpec
 from draindown.config.names import LISTED_FORM, RENAMED_FORM, near
-from draindown.config.postgres_sink import PostgresSink
 from draindown.config.source import SourceSpec
 from draindown.config.sources import SOURCES, kind_of
 from draindown.config.yaml_document import Document, Problem
@@ -30,13 +28,6 @@ _FORMS = {LANDING_FORM: FlowSpec, DERIVED_FORM: DerivedFlow}
 _TAGS = {_KEY, *_FORMS, LISTED_FORM, RENAMED_FORM}
 """What pydantic has in paths, and the file has not."""
 _LATER = frozenset(("changes", "cluster_by", "engine"))
-
-
-_MERGED: Mapping[type, Sequence[str]] = {
-    **dict.fromkeys((FlowSpec, DerivedFlow), ("template", "params")),
-    **dict.fromkeys((KafkaCluster, KafkaSink, PostgresSink), ("connection",)),
-}
-"""Keys that a file may have at a model's place, and the model has not: merging takes them."""
 
 
 def explain(
@@ -97,12 +88,10 @@ def _unknown_key(location: tuple[int | str, ...], value: object, root: type[Base
     hint = near(key, allowed)
     if key in KINDS and path[-1:] == [LANDING_FORM]:
         return "derives a table from another one: it needs `source: {table: NAME}` in the place of files"
-    if why := REFUSED.get(key) or renamed.UNSUPPORTED.get(key):
-        return f"not supported: {why}"
-    if key in renamed.FOREIGN:
-        return f"unknown key; write {renamed.FOREIGN[key]}"
-    if key in renamed.NEEDLESS:
-        return f"unknown key, and none is needed: {renamed.NEEDLESS[key]}"
+    if key in REFUSED:
+        return f"not supported: {REFUSED[key]}"
+    if sentence := renamed.of_other_tools(key):
+        return sentence
     if not hint and key in _LATER:
         return f"not supported yet; allowed: {', '.join(allowed)}"
     return f"unknown key; allowed: {', '.join(allowed)}{hint}"
@@ -128,7 +117,7 @@ def _keys_at(path: Iterable[str], value: Any, root: type[BaseModel]) -> list[str
     if not isinstance(kind, type) or not issubclass(kind, BaseModel):
         return []
     names = [field.alias or name for name, field in kind.model_fields.items()]
-    return [*_MERGED.get(kind, ()), *names]
+    return [*merged_keys(kind), *names]
 
 
 def _given(kind: object) -> object:
@@ -145,8 +134,9 @@ def _message(details: ErrorDetails) -> str:
         message = "is required"
     elif kind == "value_error":
         message = str(details["ctx"]["error"])
-    elif isinstance(value, str) and details["loc"][-1] == "source":
-        message = f"must be keys and values: of a table write `source: {{table: {value}}}`"
+    elif isinstance(value, str) and _is_source(details["loc"]):
+        ways = f"of files `{{files: ..., format: ...}}`, of a table `{{table: {value}}}`"
+        message = f"must be keys and values: {ways}"
     elif value is None:
         message = f"is empty; write {_WANTED.get(kind, 'a value')}, or leave the key out"
     elif kind == "string_type" and not isinstance(value, list | dict):
@@ -156,6 +146,12 @@ def _message(details: ErrorDetails) -> str:
     elif kind in _TEXTS:
         message = _TEXTS[kind](details["ctx"], value)
     return message
+
+
+def _is_source(location: tuple[int | str, ...]) -> bool:
+    """Return whether an error is about the source of a flow as a whole."""
+    names = [part for part in location if part not in _TAGS]
+    return names[:1] == ["flows"] and names[2:] == ["source"]
 
 
 def _spelled(value: Any) -> str:

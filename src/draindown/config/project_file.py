@@ -24,6 +24,7 @@ from draindown.config.names import Identifier, lake_root, near
 from draindown.config.nodes import (
     Budget,
     entry,
+    has_key,
     mapping,
     marked,
     overlaid,
@@ -133,6 +134,14 @@ def environments(file: Path) -> list[str]:
     root = _read(file)
     found = entry(root, "environments")
     return [name for name, _ in _named(found[1])] if found else []
+
+
+def gives_lake(file: Path) -> bool:
+    """Return whether a project file names a lake, or environments, which name theirs. Raises as
+    `environments`.
+    """
+    root = _read(file)
+    return has_key(root, "lake") or has_key(root, "environments")
 
 
 def in_each(file: Path, environ: Mapping[str, str]) -> Iterator[Layers]:

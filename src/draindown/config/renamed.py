@@ -30,6 +30,7 @@ class Row:
         why: for people, what else there is to know; of a key without a new one, why it is gone.
         values: the new words for old values; others stay.
         silent: keys of the same mapping about which nothing else is said then.
+        is_list: whether the new key takes a list where the old one may be written as a text.
     """
 
     place: Place
@@ -38,17 +39,24 @@ class Row:
     why: str = ""
     values: Mapping[str, object] = field(default_factory=dict)
     silent: Sequence[str] = ()
+    is_list: bool = False
+
+    @property
+    def now(self) -> str:
+        """What became of the key, without its value."""
+        if not self.new:
+            return f"is gone in version 1: {self.why}"
+        return f"is `{'.'.join(self.new)}` in version 1"
 
     def message(self, value: object) -> str:
         """Return what to write instead of the key with `value`."""
         if not self.new:
-            return f"is gone in version 1: {self.why}"
-        name = ".".join(self.new)
+            return self.now
         found = self.values.get(value, value) if isinstance(value, str) else value
-        if self.new[-1] == "group_by" and isinstance(found, str):
+        if self.is_list and isinstance(found, str):
             found = [found]
         shown = f"; write `{_nested(self.new, found)}`" if _is_short(found) else ""
-        return f"is `{name}` in version 1{shown}" + (f": {self.why}" if self.why else "")
+        return f"{self.now}{shown}" + (f": {self.why}" if self.why else "")
 
 
 _RECORDS = "draindown makes its own where it may; `draindown plan` says what to run if it may not"
@@ -76,15 +84,15 @@ RENAMED: Sequence[Row] = (
         "a lake has one table of a name, so the name is enough",
     ),
     Row((*_SOURCE, "kafka"), "pattern", ("topic_pattern",)),
-    Row(("flows", ANY, "session"), "by", ("group_by",)),
-    Row(("flows", ANY, "top"), "by", ("group_by",)),
+    Row(("flows", ANY, "session"), "by", ("group_by",), is_list=True),
+    Row(("flows", ANY, "top"), "by", ("group_by",), is_list=True),
     Row(
         ("flows", ANY, "top"),
         "ties",
         ("with_ties",),
         values={"all": True, "content": False},
     ),
-    Row(("flows", ANY, "processor"), "by", ("group_by",)),
+    Row(("flows", ANY, "processor"), "by", ("group_by",), is_list=True),
     Row(("flows", ANY, "processor"), "expire", ("gap",)),
     Row(("flows", ANY, "processor"), "snapshot", ("state",)),
     Row(("flows", ANY, "drift"), "new", ("new_columns",), values={"refuse": "fail"}),
@@ -147,17 +155,22 @@ FOREIGN: Mapping[str, str] = {
         "`apply_as_deletes` of `target`: a SQL condition",
     ),
     "exactly_once": "`kafka: {delivery: exactly_once}` of the sink",
-    **dict.fromkeys(("filter", "condition", "predicate"), "`where`: a SQL condition"),
+    **dict.fromkeys(
+        ("filter", "condition", "predicate"),
+        "`where` of a sink, or `rules` of the flow: SQL conditions",
+    ),
     **dict.fromkeys(
         ("dead_letter", "dead_letter_queue", "dlq"),
         "`sinks: {NAME: {from: quarantine, kafka: {...}}}` of the flow",
     ),
-    **dict.fromkeys(("raw_retention", "retention"), "`keep_raw` of `kafka`"),
+    **dict.fromkeys(
+        ("raw_retention", "retention"), "`keep_raw` of `kafka`, or `retain` of `maintenance`"
+    ),
     **dict.fromkeys(
         ("timeout", "time_limit", "stop_after", "max_runtime"), "`max_duration` of the flow"
     ),
     **dict.fromkeys(("pool", "queue"), "`airflow: {pool: ..., queue: ...}`"),
-    "name": "`pipeline`: its name",
+    "name": "`pipeline` of the file, or `table` of `target`",
     **dict.fromkeys(("session_window", "sessionize"), "`session: {time: ..., gap: ...}`"),
     **dict.fromkeys(("tumbling_window", "hopping_window"), "`window: {time: ..., size: ...}`"),
     **dict.fromkeys(
@@ -166,9 +179,9 @@ FOREIGN: Mapping[str, str] = {
     "sql": "`query: {keys: [...], sql: ...}`",
     **dict.fromkeys(("left_on", "right_on"), "`on: {left column: right column}`"),
     **dict.fromkeys(("min_age", "quiet_period", "stable_for"), "`min_file_age` of `source`"),
-    **dict.fromkeys(("path", "paths"), "`files`: a glob"),
+    **dict.fromkeys(("path", "paths"), "`files` of `source`: a glob"),
     "extends": "`template`: a name in `templates` of draindown.yaml",
-    "schema": "`columns`: name and type of each column",
+    "schema": "`columns` of the flow: name and type of each column",
     **dict.fromkeys(
         ("schema_evolution", "mergeSchema", "on_schema_change"),
         "`drift: {new_columns: rescue | add | fail}`",
@@ -200,15 +213,27 @@ def new_word(place: Sequence[str], old: str) -> str:
     """Return what to write instead of a key at a place; empty if nobody knows."""
     for row in RENAMED:
         if row.old == old and _is_at(place, row.place):
-            return f"is `{'.'.join(row.new)}` in version 1" if row.new else row.message(None)
-    return f"unknown key; write {FOREIGN[old]}" if old in FOREIGN else ""
+            return row.now
+    return of_other_tools(old)
+
+
+def of_other_tools(key: str) -> str:
+    """Return what to write instead of a word of another tool; empty for any other key."""
+    if key in UNSUPPORTED:
+        return f"not supported: {UNSUPPORTED[key]}"
+    if key in FOREIGN:
+        return f"unknown key; write {FOREIGN[key]}"
+    if key in NEEDLESS:
+        return f"unknown key, and none is needed: {NEEDLESS[key]}"
+    return ""
 
 
 def _is_at(place: Sequence[str], wanted: Place) -> bool:
-    pairs = zip(place, wanted, strict=False)
-    return len(place) == len(wanted) and all(
-        name == one or one == ANY or name in one.split("|") for name, one in pairs
-    )
+    return len(place) == len(wanted) and all(map(_matches, place, wanted))
+
+
+def _matches(name: str, wanted: str) -> bool:
+    return wanted == ANY or name in wanted.split("|")
 
 
 def problems(document: object) -> Iterator[tuple[Place, str, Sequence[Place]]]:
@@ -243,7 +268,7 @@ def _found(value: object, place: Sequence[str], path: Place = ()) -> Iterator[tu
     if not isinstance(members, dict):
         return
     for name, member in members.items():
-        if place[0] == ANY or str(name) in place[0].split("|"):
+        if _matches(str(name), place[0]):
             yield from _found(member, place[1:], (*path, str(name)))
 
 
@@ -256,7 +281,7 @@ def _reshaped(path: Place, flow: Mapping[str, Any]) -> Iterator[tuple[Place, str
     old = {"left", "right", "times", "within", "between"}
     if isinstance(join, dict) and not old.isdisjoint(join):
         left, right = join.get("left", "LEFT"), join.get("right", "RIGHT")
-        block = _paired(join, old, left, right, named)
+        block = _paired(join, left, right, named)
         if "times" in join:
             first, second = (*_pair(join["times"]), "LEFT", "RIGHT")[:2]
             bound = join.get("between", ["0 minutes", join.get("within", "DURATION")])
@@ -265,14 +290,14 @@ def _reshaped(path: Place, flow: Mapping[str, Any]) -> Iterator[tuple[Place, str
     elif isinstance(lookup, dict) and named:
         right = lookup.get("table", "TABLE")
         left = next((name for name in named if name != right), "TABLE")
-        block = _paired(lookup, {"table"}, left, right, named)
+        block = _paired(lookup, left, right, named)
         if block.get("as_of") == "latest":
             del block["as_of"]
         yield (*path, "lookup"), _new_block("lookup", left, block), silent
 
 
 def _paired(
-    part: Mapping[str, Any], old: set[str], left: object, right: object, named: Mapping[str, Any]
+    part: Mapping[str, Any], left: object, right: object, named: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the block of a part that names its second table; `on` names the columns of both."""
     own, theirs = (_keys(named.get(str(table))) for table in (left, right))
@@ -281,7 +306,7 @@ def _paired(
         on = ["COLUMN"]
     if own or theirs:
         on = {str(own.get(name, name)): theirs.get(name, name) for name in map(str, on)}
-    rest = {key: value for key, value in part.items() if key in _KEPT and key not in old}
+    rest = {key: value for key, value in part.items() if key in _KEPT}
     return {"table": right, "on": on, **rest}
 
 

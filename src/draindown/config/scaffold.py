@@ -11,6 +11,7 @@ from pathlib import Path
 from draindown.base.errors import TerminalError
 from draindown.config.file_errors import PROJECT_FILE
 from draindown.config.loader import DIRECTORY
+from draindown.config.project_file import gives_lake
 
 _PIPELINE = """\
 pipeline: {name}
@@ -120,21 +121,12 @@ def init(directory: Path, name: str) -> list[Path]:
     return written
 
 
-def _gives_lake(file: Path) -> bool:
-    """Return whether a project file names a lake, or environments, each of which has one."""
-    try:
-        text = file.read_text()
-    except (OSError, ValueError):
-        return False
-    return re.search("^(lake|environments):", text, re.MULTILINE) is not None
-
-
 def _wanted(directory: Path, name: str) -> dict[Path, str]:
     """Return the files to write, by their path below `directory`. Raises TerminalError
     `already-there`.
     """
     files = _files(name)
-    if _gives_lake(directory / PROJECT_FILE):
+    if (directory / PROJECT_FILE).exists() and gives_lake(directory / PROJECT_FILE):
         pipeline = DIRECTORY / f"{name}.yaml"
         lines = files[pipeline].splitlines(keepends=True)
         files[pipeline] = "".join(line for line in lines if not line.startswith("lake:"))

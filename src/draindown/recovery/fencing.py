@@ -34,11 +34,12 @@ def write(layout: FlowHome, epoch: int, *, check: Callable[[], None]) -> list[st
     for document in (layout.live.generation, layout.rebuild):
         check()
         document.fence()
-    for staged in list(_places(layout))[1:]:  # that of a rebuild, if one was begun
+    places = list(_places(layout))
+    for staged in places[1:]:  # that of a rebuild, if one was begun
         check()
         staged.generation.fence()
     writers, unfenced = list(_writers(layout)), []
-    for place in _places(layout):
+    for place in places:
         for table in reversed(flow_tables(place, 1)):
             if table.writes is None:
                 continue
